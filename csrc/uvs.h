@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * uvs.h - the engine's public surface: what cffi reads (csrc/ffi.py).
+ *
+ * Only declarations that cffi understands stand here: structs, enums, prototypes
+ * and `#define NAME NUMBER`.  Everywhere: addresses are bytes in network order (an
+ * IPv4 address fills the first four of sixteen, the rest is zero), ports are
+ * numbers in host order, `now` is one monotonic clock in nanoseconds, lengths are
+ * bytes.  Nothing here does I/O but uvs_table_open().
+ */
+#ifndef UVS_H
+#define UVS_H
+
+#include <stdint.h>
+#include <stddef.h>
+
+/* ------------------------------------------------------------------- reasons */
+
+/* Why a packet got its verdict.  Counted alike in C and Python; walks, metrics
+ * and doctor use uvs_why_name().  Append only. */
+enum uvs_why {
+	UVS_WHY_NONE,          /* no reason yet */
+	/* handled */
+	UVS_WHY_FORWARDED,     /* request sent to its real server */
+	UVS_WHY_LOCAL,         /* request for a real server on this host */
+	UVS_WHY_REPLY,         /* reply of a real server, translated or seen */
+	UVS_WHY_ICMP_IN,       /* ICMP error from the client's side, passed on */
+	UVS_WHY_ICMP_OUT,      /* ICMP error from the server's side, passed on */
+	UVS_WHY_BYPASS,        /* cache_bypass: sent to its own destination */
+	/* not ours: accepted untouched */
+	UVS_WHY_NOT_FOR_HOST,  /* broadcast, multicast, another host's frame */
+	UVS_WHY_BACKUP_ONLY,   /* sysctl backup_only on a backup */
+	UVS_WHY_PROTOCOL,      /* a protocol IPVS does not balance */
+	UVS_WHY_NO_SERVICE,    /* no virtual service matches */
+	UVS_WHY_NOT_SYN,       /* TCP without SYN, SCTP without INIT, of no connection */
+	UVS_WHY_NO_CONN,       /* no connection on the way out, or for an ICMP error */
+	UVS_WHY_CLIENT_PORT,   /* client port 20 */
+	UVS_WHY_OWN_REPLY,     /* reply of a local real server */
+	UVS_WHY_FRAGMENT,      /* a later fragment, alone */
+	UVS_WHY_ICMP_TYPE,     /* ICMP that is no error */
+	UVS_WHY_FTP_DATA,      /* data port of an FTP service without a server */
+	/* dropped */
+	UVS_WHY_SHORT,         /* header cut short */
+	UVS_WHY_MALFORMED,     /* lengths or offsets that lie */
+	UVS_WHY_CUT,           /* the queue handed over only a part of the packet */
+	UVS_WHY_CHECKSUM,      /* bad checksum where IPVS looks at it */
+	UVS_WHY_NO_DEST,       /* no real server at all, or none is usable */
+	UVS_WHY_WEIGHT_0,      /* every real server has weight 0 */
+	UVS_WHY_OVERLOAD,      /* every real server that has weight is over its threshold */
+	UVS_WHY_DEAD_DEST,     /* the connection's real server was deleted */
+	UVS_WHY_RESCHEDULE,    /* dropped so that a retransmission is scheduled anew */
+	UVS_WHY_DROP_RATE,     /* sysctl drop_packet */
+	UVS_WHY_TABLE_FULL,    /* no memory for a connection */
+	UVS_WHY_NO_ROUTE,      /* no route to the real server */
+	UVS_WHY_NO_NEIGHBOUR,  /* the real server does not answer ARP or ND */
+	UVS_WHY_TOO_BIG,       /* larger than the MTU and not to be fragmented */
+	UVS_WHY_TTL,           /* TTL or hop limit exceeded */
+	UVS_WHY_BOUNDARY,      /* local/remote boundary check of the transmitter */
+	UVS_WHY_PE,            /* the persistence engine refused the packet */
+	UVS_WHY_NAT_ICMP,      /* a server's packet of no connection, refused (nat_icmp_send) */
+	UVS_WHY_APP,           /* an application helper refused the packet */
+	UVS_WHY_SEND,          /* the kernel refused to send it */
+	UVS_WHY_TUNNEL_ICMP,   /* ICMP about our tunnel packet: consumed or told to the client */
+	UVS_WHY_MAX
+};
+
+/* "no_service" for UVS_WHY_NO_SERVICE; "?" outside the range. */
+const char *uvs_why_name(int why);
+
+/* ------------------------------------------------------------------- packets */
+
+#define UVS_AF_INET 2
+#define UVS_AF_INET6 10
+
+/* Room before a packet for an encapsulation. */
+#define UVS_HEADROOM 128
+#define UVS_PACKET_MAX 65535
+
+union uvs_addr {
+	uint8_t b[16];
+	uint32_t w[4];
+	uint64_t d[2];
+};
+
+/* flags of struct uvs_iphdr */
+#define UVS_HDR_INVERSE 1  /* addresses and ports are read swapped */
+#define UVS_HDR_ICMP 2     /* quoted in an ICMP error */
+#define UVS_HDR_FRAGMENT 4 /* part of a fragmented datagram */
+#define UVS_HDR_LATER 8    /* not its first part: no transport header */
+#define UVS_HDR_PORTS 16   /* both ports are readable */
+#define UVS_HDR_L4 32      /* the whole fixed transport header is readable */
+#define UVS_HDR_DF 64      /* IPv4 don't fragment */
+
+#define UVS_TCP_FIN 1
+#define UVS_TCP_SYN 2
+#define UVS_TCP_RST 4
+#define UVS_TCP_ACK 16
+
+/* What IPVS needs to know of one IP header (the kernel's struct ip_vs_iphdr). */
+struct uvs_iphdr {
+	union uvs_addr saddr, daddr;
+	uint32_t off;      /* where this IP header starts, from the packet's first byte */
+	uint32_t len;      /* where the transport header starts, from the packet's first byte */
+	uint32_t end;      /* where this datagram's readable bytes end */
+	uint32_t fragoffs; /* bytes before this fragment; 0 for a first or only one */
+	uint16_t sport, dport;
+	uint8_t af, protocol, flags, tos, ttl;
+	uint8_t tcp_flags;             /* octet 13 of the TCP header, with UVS_HDR_L4 */
+	uint8_t icmp_type, icmp_code;  /* with UVS_HDR_L4 */
+	uint8_t chunk, next_chunk;     /* SCTP chunk types, with UVS_HDR_L4; 255 = none */
+	uint16_t segment;              /* TCP payload bytes */
+};
+
+/* A packet and its buffer: UVS_HEADROOM bytes, then up to UVS_PACKET_MAX. */
+struct uvs_packet {
+	uint8_t *data;     /* first byte of the IP header */
+	uint32_t len;      /* of the IP datagram */
+	uint32_t mark;     /* netfilter mark */
+	struct uvs_iphdr iph;
+};
+
+struct uvs_packet *uvs_packet_new(void); /* NULL: no memory */
+void uvs_packet_free(struct uvs_packet *p);
+
+/* Copy an IP datagram in and parse it.  Every length is checked here and nowhere
+ * else.  Bytes after the datagram's own length are dropped.  Returns 0,
+ * UVS_WHY_SHORT or UVS_WHY_MALFORMED (then only data and len are valid). */
+int uvs_packet_load(struct uvs_packet *p, const uint8_t *data, uint32_t len, uint32_t mark);
+
+/* Parse p->data again (after encapsulation, for tests).  Returns as above. */
+int uvs_packet_parse(struct uvs_packet *p);
+
+/* The header quoted in an ICMP or ICMPv6 error, or, by _at, an IP header of family
+ * `af` that starts `off` bytes into the packet.  The quoted total length may exceed
+ * what is there.  Returns 0 or UVS_WHY_SHORT. */
+int uvs_quoted_parse(const struct uvs_packet *p, struct uvs_iphdr *quoted);
+int uvs_quoted_parse_at(const struct uvs_packet *p, uint32_t off, int af, struct uvs_iphdr *quoted);
+
+/* ----------------------------------------------------------------- checksums */
+
+/* Ones' complement sum of RFC 1071 over bytes, folded and complemented; `sum` is an
+ * unfolded partial sum to start from.  The result is in memory order: store it as is. */
+uint16_t uvs_csum(const uint8_t *data, uint32_t len, uint64_t sum);
+/* Unfolded sum of a range, and of the pseudo header of `iph` for `l4len` bytes. */
+uint64_t uvs_csum_add(const uint8_t *data, uint32_t len, uint64_t sum);
+uint64_t uvs_csum_pseudo(const struct uvs_iphdr *iph, uint32_t l4len);
+/* RFC 1624: a 16-bit checksum after `len` (even) bytes changed from a to b. */
+uint16_t uvs_csum_replace(uint16_t check, const uint8_t *a, const uint8_t *b, uint32_t len);
+uint32_t uvs_crc32c(const uint8_t *data, uint32_t len);
+/* Is the transport checksum right?  1 yes (or UDP 0 over IPv4, or unknown protocol),
+ * 0 no, or a fragment. */
+int uvs_l4_csum_ok(const struct uvs_packet *p);
+/* Compute the IPv4 header checksum and, unless it is a fragment, the transport checksum. */
+void uvs_csum_fill(struct uvs_packet *p);
+
+/* --------------------------------------------------------------- the table */
+
+#define UVS_KIND_FREE 0
+#define UVS_KIND_CONN 1     /* struct uvs_conn, templates too */
+#define UVS_KIND_DEST 2     /* struct uvs_dest */
+#define UVS_KIND_SERVICE 3  /* struct uvs_service */
+
+/* Connection flags: include/uapi/linux/ip_vs.h, IP_VS_CONN_F_*. */
+#define UVS_CONN_F_MASQ 0x0000
+#define UVS_CONN_F_LOCALNODE 0x0001
+#define UVS_CONN_F_TUNNEL 0x0002
+#define UVS_CONN_F_DROUTE 0x0003
+#define UVS_CONN_F_BYPASS 0x0004
+#define UVS_CONN_F_FWD_MASK 0x0007
+#define UVS_CONN_F_SYNC 0x0020
+#define UVS_CONN_F_HASHED 0x0040
+#define UVS_CONN_F_NOOUTPUT 0x0080
+#define UVS_CONN_F_INACTIVE 0x0100
+#define UVS_CONN_F_OUT_SEQ 0x0200
+#define UVS_CONN_F_IN_SEQ 0x0400
+#define UVS_CONN_F_NO_CPORT 0x0800
+#define UVS_CONN_F_TEMPLATE 0x1000
+#define UVS_CONN_F_ONE_PACKET 0x2000
+#define UVS_CONN_F_NFCT 0x10000
+
+#define UVS_DEST_F_AVAILABLE 1
+#define UVS_DEST_F_OVERLOAD 2
+
+/* One connection: 128 bytes, all that a lookup compares in the first 64. */
+struct uvs_conn {
+	uint8_t kind, af, daf, protocol;
+	uint16_t cport, vport, dport;
+	uint16_t state;
+	uint32_t hnext;     /* next in the hash chain */
+	union uvs_addr caddr, vaddr, daddr;
+	uint64_t deadline;  /* ns */
+	uint32_t flags;
+	uint32_t timeout;   /* ms */
+	uint32_t tnext, tprev, filed; /* timer wheel: neighbours, tick it is filed under */
+	uint32_t dest;      /* record of the real server; 0 = none */
+	uint32_t control;   /* record of the controlling connection; 0 = none */
+	uint32_t n_control; /* how many it controls */
+	uint32_t in_pkts;
+	uint32_t fwmark;
+	uint32_t nexthop;   /* index into the next-hop table; 0 = not known yet */
+	uint32_t ext;       /* reserved: record with sequence deltas or engine data */
+	uint16_t old_state; /* state last synced */
+	uint16_t segment;   /* largest unsegmented payload seen: bound for gso_size */
+	uint32_t sync_endtime;
+};
+
+struct uvs_stats {
+	uint64_t conns, inpkts, outpkts, inbytes, outbytes;
+};
+
+struct uvs_dest {
+	uint8_t kind, af, vaf, protocol;
+	uint16_t port, vport;
+	uint32_t vfwmark;
+	uint16_t tun_port;
+	uint8_t tun_type, tun_flags;
+	union uvs_addr addr, vaddr;
+	struct uvs_stats stats;
+	uint32_t conn_flags;  /* FWD method and what a new connection inherits */
+	int32_t weight;
+	uint32_t u_threshold, l_threshold;
+	int32_t activeconns, inactconns, persistconns;
+	uint32_t refcnt;      /* entries that point here */
+	uint32_t service;     /* record of the service */
+	uint32_t flags;       /* UVS_DEST_F_* */
+};
+
+struct uvs_service {
+	uint8_t kind, af, protocol, pad0;
+	uint16_t port, pad1;
+	uint32_t fwmark;
+	uint32_t pad2;
+	union uvs_addr addr;
+	struct uvs_stats stats;
+	uint8_t pad3[56];
+};
+
+/* What a connection is looked up or made by (the kernel's ip_vs_conn_param). */
+struct uvs_conn_param {
+	uint8_t af, daf, protocol, pad;
+	uint16_t cport, vport, dport, pad1;
+	union uvs_addr caddr, vaddr, daddr;
+	uint32_t fwmark;
+};
+
+struct uvs_table;
+
+struct uvs_table_info {
+	uint32_t conns, templates, no_cport, dests, services;
+	uint32_t records;   /* capacity that is allocated */
+	uint32_t conn_max;  /* capacity that it may grow to */
+	uint32_t attached;  /* 1: an existing arena was taken over */
+	uint64_t bytes;     /* of the arena and of what stands beside it */
+	uint64_t full;      /* how often a record was refused */
+};
+
+#define UVS_RECORD_SIZE 128
+
+/* Open or make the arena.  `path` NULL: private memory, for sans-io use and tests.
+ * `boot_id`: 16 bytes; an arena of another boot is set aside, since its deadlines
+ * mean nothing.  A file that is torn, foreign, of another layout, or not ours is
+ * renamed to `path`.aside and a fresh one made; `msg` then says so (empty when there
+ * is nothing to say).  NULL on failure with errno and the reason in `msg`. */
+struct uvs_table *uvs_table_open(const char *path, uint32_t conn_max, const uint8_t *boot_id,
+				 uint64_t now, char *msg, size_t msglen);
+void uvs_table_close(struct uvs_table *t);
+void uvs_table_info(const struct uvs_table *t, struct uvs_table_info *info);
+struct uvs_stats *uvs_table_total(struct uvs_table *t); /* kept in the arena's header */
+
+/* Records by index, checked: NULL unless the record is of that kind. */
+struct uvs_conn *uvs_conn_at(struct uvs_table *t, uint32_t i);
+struct uvs_dest *uvs_dest_at(struct uvs_table *t, uint32_t i);
+struct uvs_service *uvs_service_at(struct uvs_table *t, uint32_t i);
+uint32_t uvs_record_index(const struct uvs_table *t, const void *record);
+/* Next record of `kind` after *cursor (start with 0), or 0.  Records may come and go
+ * meanwhile; each that stays is seen once. */
+uint32_t uvs_record_next(struct uvs_table *t, int kind, uint32_t *cursor);
+
+/* Empty records (all zero but the kind), 0 when full; and back.  A destination must
+ * have no entries (refcnt 0) when it goes: -1 otherwise. */
+uint32_t uvs_dest_new(struct uvs_table *t);
+int uvs_dest_free(struct uvs_table *t, uint32_t i);
+uint32_t uvs_service_new(struct uvs_table *t);
+void uvs_service_free(struct uvs_table *t, uint32_t i);
+
+/* Lookups (reference 2.2).  NULL: none.  `iph` says by UVS_HDR_INVERSE how to read it. */
+struct uvs_conn *uvs_conn_in_get(struct uvs_table *t, const struct uvs_iphdr *iph);
+struct uvs_conn *uvs_conn_out_get(struct uvs_table *t, const struct uvs_iphdr *iph);
+struct uvs_conn *uvs_ct_in_get(struct uvs_table *t, const struct uvs_conn_param *key); /* templates */
+/* The same for up to 64 headers at once: memory latency overlaps.  out[i] = record or 0. */
+void uvs_conn_in_get_batch(struct uvs_table *t, const struct uvs_iphdr *iph, uint32_t n, uint32_t *out);
+
+/* A new connection (ip_vs_conn_new): state 0, timeout 3 s, bound to `dest` (0 = none;
+ * counters and OVERLOAD, reference 2.5), flags |= the destination's conn_flags, hashed
+ * unless ONE_PACKET, filed with the timer.  NULL: table full. */
+struct uvs_conn *uvs_conn_new(struct uvs_table *t, const struct uvs_conn_param *p, uint32_t flags,
+			      uint32_t dest, uint64_t now);
+void uvs_conn_put(struct uvs_table *t, struct uvs_conn *c, uint64_t now); /* release: restart its timer;
+			      an OPS connection is gone after this */
+void uvs_conn_expire_now(struct uvs_table *t, struct uvs_conn *c, uint64_t now);
+void uvs_conn_del(struct uvs_table *t, struct uvs_conn *c); /* ip_vs_conn_del: at once, controllers follow */
+void uvs_control_add(struct uvs_table *t, struct uvs_conn *c, struct uvs_conn *controller);
+void uvs_conn_rekey(struct uvs_table *t, struct uvs_conn *c, uint16_t cport, uint16_t vport, uint16_t dport);
+void uvs_conn_fill_cport(struct uvs_table *t, struct uvs_conn *c, uint16_t cport);
+
+/* Run the wheel up to `now`, at most `budget` entries; returns how many were looked at
+ * (== budget: call again).  uvs_conn_remaining: ms until it expires, 0 if due. */
+uint32_t uvs_expire(struct uvs_table *t, uint64_t now, uint32_t budget);
+uint32_t uvs_conn_remaining(const struct uvs_conn *c, uint64_t now);
+
+/* Counters: a packet of `bytes` for the connection's destination, its service, the total. */
+void uvs_in_stats(struct uvs_table *t, const struct uvs_conn *c, uint32_t bytes);
+void uvs_out_stats(struct uvs_table *t, const struct uvs_conn *c, uint32_t bytes);
+void uvs_conn_stats(struct uvs_table *t, const struct uvs_conn *c);
+
+/* ------------------------------------------------------------ state machines */
+
+#define UVS_DIR_INPUT 0
+#define UVS_DIR_OUTPUT 1
+#define UVS_DIR_INPUT_ONLY 2
+
+#define UVS_TCP_STATES 11
+#define UVS_SCTP_STATES 14
+#define UVS_UDP_STATES 1
+
+/* set_state of the protocol (ip_vs_set_state): state, timeout, active/inactive, ASSURED of
+ * the template.  `dir` is INPUT or OUTPUT; INPUT_ONLY follows from NOOUTPUT. */
+void uvs_set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struct uvs_iphdr *iph);
+/* One cell of the tables; -1 outside.  event: 0 syn 1 fin 2 ack 3 rst; SCTP: column 0..9. */
+int uvs_tcp_next(int secure, int dir, int event, int state);
+int uvs_sctp_next(int dir, int event, int state);
+/* Name and time-out (ms) of a state; the pointer may be written (SET_CONFIG).  NULL: no such protocol. */
+const char *uvs_state_name(int protocol, int state);
+uint32_t *uvs_timeouts(struct uvs_table *t, int protocol);
+void uvs_secure_tcp(struct uvs_table *t, int on);
+
+/* --------------------------------------------------------------- transmitters */
+
+/* TTL or hop limit less one, IPv4 header checksum kept right.  0, or UVS_WHY_TTL (untouched). */
+int uvs_decrease_ttl(struct uvs_packet *p);
+/* NAT of a request (address and port of the real server) and of a reply (of the virtual
+ * service); checksums incremental, UDP 0 over IPv4 made whole, SCTP CRC if a port changes. */
+void uvs_dnat(struct uvs_packet *p, const struct uvs_conn *c);
+void uvs_snat(struct uvs_packet *p, const struct uvs_conn *c);
+/* NAT of an ICMP error and its quoted header (reference 5.7). inout 1: from the server. */
+void uvs_nat_icmp(struct uvs_packet *p, const struct uvs_iphdr *quoted, const struct uvs_conn *c, int inout);
+/* Put an outer header in front (reference 5.4, ipip).  `id`: for an outer IPv4 without DF.
+ * p->iph is the outer header afterwards.  0, or UVS_WHY_TOO_BIG beyond 65535. */
+int uvs_encap_ipip(struct uvs_packet *p, int af, const union uvs_addr *saddr, const union uvs_addr *daddr,
+		   int pmtu_disc, uint16_t id);
+
+/* Fragments of a packet that is larger than `mtu` (RFC 791; for IPv6 as its source does,
+ * RFC 8200 4.5, with `id`).  Writes fragment number `n` (from 0) to `out` (room `mtu`) and returns
+ * its length; 0 after the last; -1 if it may not or cannot be fragmented.  DF is not looked at. */
+int uvs_fragment(const struct uvs_packet *p, uint32_t mtu, uint32_t n, uint32_t id, uint8_t *out);
+
+#endif

@@ -1,0 +1,1 @@
+"""The engine: C primitives (csrc/) as typed Python objects. The only package that sees cffi."""

@@ -1,0 +1,625 @@
+"""Packets and the connection table: the engine's pure part (`csrc/uvs.h`), typed.
+
+Addresses are packed bytes in network order (4 or 16), ports are host-order integers, times are
+nanoseconds of one monotonic clock unless a name says ms. Nothing here does I/O but `Table`, which
+maps a file.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import Any
+
+from uvs.engine import _core
+
+ffi: Any = _core.ffi
+lib: Any = _core.lib
+
+RECORD_SIZE: int = lib.UVS_RECORD_SIZE
+PACKET_MAX: int = lib.UVS_PACKET_MAX
+AF_INET: int = lib.UVS_AF_INET
+AF_INET6: int = lib.UVS_AF_INET6
+
+
+class Why(enum.IntEnum):
+    """Why a packet got its verdict: `enum uvs_why` of csrc/uvs.h, which explains each."""
+
+    NONE = lib.UVS_WHY_NONE
+    # handled
+    FORWARDED = lib.UVS_WHY_FORWARDED
+    LOCAL = lib.UVS_WHY_LOCAL
+    REPLY = lib.UVS_WHY_REPLY
+    ICMP_IN = lib.UVS_WHY_ICMP_IN
+    ICMP_OUT = lib.UVS_WHY_ICMP_OUT
+    BYPASS = lib.UVS_WHY_BYPASS
+    # not ours: accepted untouched
+    NOT_FOR_HOST = lib.UVS_WHY_NOT_FOR_HOST
+    BACKUP_ONLY = lib.UVS_WHY_BACKUP_ONLY
+    PROTOCOL = lib.UVS_WHY_PROTOCOL
+    NO_SERVICE = lib.UVS_WHY_NO_SERVICE
+    NOT_SYN = lib.UVS_WHY_NOT_SYN
+    NO_CONN = lib.UVS_WHY_NO_CONN
+    CLIENT_PORT = lib.UVS_WHY_CLIENT_PORT
+    OWN_REPLY = lib.UVS_WHY_OWN_REPLY
+    FRAGMENT = lib.UVS_WHY_FRAGMENT
+    ICMP_TYPE = lib.UVS_WHY_ICMP_TYPE
+    FTP_DATA = lib.UVS_WHY_FTP_DATA
+    # dropped
+    SHORT = lib.UVS_WHY_SHORT
+    MALFORMED = lib.UVS_WHY_MALFORMED
+    CUT = lib.UVS_WHY_CUT
+    CHECKSUM = lib.UVS_WHY_CHECKSUM
+    NO_DEST = lib.UVS_WHY_NO_DEST
+    WEIGHT_0 = lib.UVS_WHY_WEIGHT_0
+    OVERLOAD = lib.UVS_WHY_OVERLOAD
+    DEAD_DEST = lib.UVS_WHY_DEAD_DEST
+    RESCHEDULE = lib.UVS_WHY_RESCHEDULE
+    DROP_RATE = lib.UVS_WHY_DROP_RATE
+    TABLE_FULL = lib.UVS_WHY_TABLE_FULL
+    NO_ROUTE = lib.UVS_WHY_NO_ROUTE
+    NO_NEIGHBOUR = lib.UVS_WHY_NO_NEIGHBOUR
+    TOO_BIG = lib.UVS_WHY_TOO_BIG
+    TTL = lib.UVS_WHY_TTL
+    BOUNDARY = lib.UVS_WHY_BOUNDARY
+    PE = lib.UVS_WHY_PE
+    NAT_ICMP = lib.UVS_WHY_NAT_ICMP
+    APP = lib.UVS_WHY_APP
+    SEND = lib.UVS_WHY_SEND
+    TUNNEL_ICMP = lib.UVS_WHY_TUNNEL_ICMP
+
+    @property
+    def label(self) -> str:
+        """The name that walks, metrics and doctor show, such as `no_service`."""
+        return self.name.lower()
+
+
+class Hdr(enum.IntFlag):
+    """Flags of a parsed IP header: `UVS_HDR_*`."""
+
+    INVERSE = lib.UVS_HDR_INVERSE
+    ICMP = lib.UVS_HDR_ICMP
+    FRAGMENT = lib.UVS_HDR_FRAGMENT
+    LATER = lib.UVS_HDR_LATER
+    PORTS = lib.UVS_HDR_PORTS
+    L4 = lib.UVS_HDR_L4
+    DF = lib.UVS_HDR_DF
+
+
+class ConnFlag(enum.IntFlag):
+    """Connection flags: `IP_VS_CONN_F_*` of include/uapi/linux/ip_vs.h."""
+
+    MASQ = lib.UVS_CONN_F_MASQ
+    LOCALNODE = lib.UVS_CONN_F_LOCALNODE
+    TUNNEL = lib.UVS_CONN_F_TUNNEL
+    DROUTE = lib.UVS_CONN_F_DROUTE
+    BYPASS = lib.UVS_CONN_F_BYPASS
+    FWD_MASK = lib.UVS_CONN_F_FWD_MASK
+    SYNC = lib.UVS_CONN_F_SYNC
+    HASHED = lib.UVS_CONN_F_HASHED
+    NOOUTPUT = lib.UVS_CONN_F_NOOUTPUT
+    INACTIVE = lib.UVS_CONN_F_INACTIVE
+    OUT_SEQ = lib.UVS_CONN_F_OUT_SEQ
+    IN_SEQ = lib.UVS_CONN_F_IN_SEQ
+    NO_CPORT = lib.UVS_CONN_F_NO_CPORT
+    TEMPLATE = lib.UVS_CONN_F_TEMPLATE
+    ONE_PACKET = lib.UVS_CONN_F_ONE_PACKET
+    NFCT = lib.UVS_CONN_F_NFCT
+
+
+class DestFlag(enum.IntFlag):
+    """Destination flags: `IP_VS_DEST_F_*` of include/uapi/linux/ip_vs.h."""
+
+    AVAILABLE = lib.UVS_DEST_F_AVAILABLE
+    OVERLOAD = lib.UVS_DEST_F_OVERLOAD
+
+
+class Dir(enum.IntEnum):
+    """Direction of a packet for the state machines."""
+
+    INPUT = lib.UVS_DIR_INPUT
+    OUTPUT = lib.UVS_DIR_OUTPUT
+    INPUT_ONLY = lib.UVS_DIR_INPUT_ONLY
+
+
+def _addr(union: Any, af: int) -> bytes:
+    return bytes(ffi.buffer(union, 4 if af == AF_INET else 16))
+
+
+def _put(union: Any, addr: bytes) -> None:
+    ffi.buffer(union)[:] = addr.ljust(16, b"\0")
+
+
+def _field(name: str, doc: str) -> Any:
+    """A number of the C struct behind an object, as a property."""
+
+    def get(self: Any) -> int:
+        return getattr(self._c, name)  # type: ignore[no-any-return]
+
+    def put(self: Any, value: int) -> None:
+        setattr(self._c, name, value)
+
+    return property(get, put, doc=doc)
+
+
+class Header:
+    """One parsed IP header (`struct uvs_iphdr`): a packet's own, or one quoted in an ICMP error."""
+
+    __slots__ = ("_c",)
+
+    def __init__(self, cdata: Any = None) -> None:
+        self._c = ffi.new("struct uvs_iphdr *") if cdata is None else cdata
+
+    af: int = _field("af", "address family, 2 or 10")
+    protocol: int = _field("protocol", "transport protocol number")
+    flags: int = _field("flags", "`Hdr` bits; INVERSE may be set and cleared")
+    off: int = _field("off", "offset of this IP header in the packet, bytes")
+    len: int = _field("len", "offset of the transport header in the packet, bytes")
+    end: int = _field("end", "offset of the datagram's readable end, bytes")
+    fragoffs: int = _field("fragoffs", "bytes before this fragment")
+    sport: int = _field("sport", "source port, host order")
+    dport: int = _field("dport", "destination port, host order")
+    tos: int = _field("tos", "TOS or traffic class")
+    ttl: int = _field("ttl", "TTL or hop limit")
+    tcp_flags: int = _field("tcp_flags", "TCP flag octet (with Hdr.L4)")
+    icmp_type: int = _field("icmp_type", "ICMP type (with Hdr.L4)")
+    icmp_code: int = _field("icmp_code", "ICMP code (with Hdr.L4)")
+    chunk: int = _field("chunk", "type of the first SCTP chunk, 255 = none")
+
+    @property
+    def saddr(self) -> bytes:
+        """Source address, packed."""
+        return _addr(self._c.saddr, self._c.af)
+
+    @property
+    def daddr(self) -> bytes:
+        """Destination address, packed."""
+        return _addr(self._c.daddr, self._c.af)
+
+    @property
+    def inverse(self) -> bool:
+        """Are addresses and ports read swapped (the kernel's ip_vs_iph_inverse)?"""
+        return bool(self._c.flags & lib.UVS_HDR_INVERSE)
+
+    @inverse.setter
+    def inverse(self, on: bool) -> None:
+        if on:
+            self._c.flags |= lib.UVS_HDR_INVERSE
+        else:
+            self._c.flags &= ~lib.UVS_HDR_INVERSE
+
+
+class Packet:
+    """A packet in a buffer of the engine, reused from packet to packet."""
+
+    __slots__ = ("_c", "_out", "iph")
+
+    def __init__(self) -> None:
+        raw = lib.uvs_packet_new()
+        if raw == ffi.NULL:
+            raise MemoryError("no memory for a packet buffer")
+        self._c = ffi.gc(raw, lib.uvs_packet_free)
+        self.iph = Header(ffi.addressof(self._c, "iph"))
+        self._out: Any = None
+
+    def load(self, data: bytes, mark: int = 0) -> int:
+        """Copy an IP datagram in and parse it: 0, or Why.SHORT or Why.MALFORMED."""
+        return lib.uvs_packet_load(self._c, ffi.from_buffer(data), len(data), mark)  # type: ignore[no-any-return]
+
+    def parse(self) -> int:
+        """Parse again what is in the buffer; returns as `load`."""
+        return lib.uvs_packet_parse(self._c)  # type: ignore[no-any-return]
+
+    def quoted(self) -> Header | None:
+        """The header quoted in this ICMP error, or None if it cannot be read."""
+        inner = Header()
+        return None if lib.uvs_quoted_parse(self._c, inner._c) else inner
+
+    def quoted_at(self, off: int, af: int) -> Header | None:
+        """The header of family `af` that starts `off` bytes into the packet, or None."""
+        inner = Header()
+        return None if lib.uvs_quoted_parse_at(self._c, off, af, inner._c) else inner
+
+    @property
+    def data(self) -> bytes:
+        """The IP datagram."""
+        return bytes(ffi.buffer(self._c.data, self._c.len))
+
+    @property
+    def view(self) -> Any:
+        """The IP datagram as a writable buffer, valid until the next load or encapsulation."""
+        return ffi.buffer(self._c.data, self._c.len)
+
+    len: int = _field("len", "bytes of the IP datagram")
+    mark: int = _field("mark", "netfilter mark")
+
+    def l4_csum_ok(self) -> bool:
+        """Is the transport (or ICMP) checksum right? False for fragments."""
+        return bool(lib.uvs_l4_csum_ok(self._c))
+
+    def csum_fill(self) -> None:
+        """Compute the IPv4 header checksum and the transport checksum."""
+        lib.uvs_csum_fill(self._c)
+
+    def decrease_ttl(self) -> int:
+        """TTL or hop limit less one: 0, or Why.TTL with the packet untouched."""
+        return lib.uvs_decrease_ttl(self._c)  # type: ignore[no-any-return]
+
+    def dnat(self, conn: Conn) -> None:
+        """Request: destination := real server (ip_vs_nat_xmit)."""
+        lib.uvs_dnat(self._c, conn._c)
+
+    def snat(self, conn: Conn) -> None:
+        """Reply: source := virtual service (handle_response)."""
+        lib.uvs_snat(self._c, conn._c)
+
+    def nat_icmp(self, quoted: Header, conn: Conn, inout: int) -> None:
+        """ip_vs_nat_icmp: an ICMP error and the header it quotes; inout 1 = from the server."""
+        lib.uvs_nat_icmp(self._c, quoted._c, conn._c, inout)
+
+    def encap_ipip(self, af: int, saddr: bytes, daddr: bytes, pmtu_disc: bool, ident: int) -> int:
+        """Put an outer header in front: 0, or Why.TOO_BIG beyond 65535 bytes."""
+        src, dst = ffi.new("union uvs_addr *"), ffi.new("union uvs_addr *")
+        _put(src, saddr)
+        _put(dst, daddr)
+        return lib.uvs_encap_ipip(self._c, af, src, dst, pmtu_disc, ident)  # type: ignore[no-any-return]
+
+    def fragments(self, mtu: int, ident: int) -> list[bytes] | None:
+        """The fragments of this packet for `mtu`, or None if it cannot be cut."""
+        out, parts = ffi.new("uint8_t[]", max(mtu, 1)), []
+        while (n := lib.uvs_fragment(self._c, mtu, len(parts), ident, out)) > 0:
+            parts.append(bytes(ffi.buffer(out, n)))
+        return parts if n == 0 else None
+
+
+class Conn:
+    """A view of one connection entry (`struct uvs_conn`); valid until it expires."""
+
+    __slots__ = ("_c",)
+
+    def __init__(self, cdata: Any) -> None:
+        self._c = cdata
+
+    af: int = _field("af", "family of client and virtual address")
+    daf: int = _field("daf", "family of the real server's address")
+    protocol: int = _field("protocol", "transport protocol; 0 for a fwmark template")
+    cport: int = _field("cport", "client port")
+    vport: int = _field("vport", "virtual port")
+    dport: int = _field("dport", "real server's port")
+    state: int = _field("state", "state of its protocol")
+    flags: int = _field("flags", "`ConnFlag` bits")
+    timeout: int = _field("timeout", "ms")
+    deadline: int = _field("deadline", "ns")
+    dest: int = _field("dest", "record of its destination, 0 = none")
+    control: int = _field("control", "record of its controller, 0 = none")
+    n_control: int = _field("n_control", "connections that it controls")
+    in_pkts: int = _field("in_pkts", "packets from the client")
+    fwmark: int = _field("fwmark", "mark of the packet that made it")
+    nexthop: int = _field("nexthop", "index into the next-hop table, 0 = not known")
+
+    @property
+    def caddr(self) -> bytes:
+        """Client address, packed."""
+        return _addr(self._c.caddr, self._c.af)
+
+    @property
+    def vaddr(self) -> bytes:
+        """Virtual address, packed."""
+        return _addr(self._c.vaddr, self._c.af)
+
+    @property
+    def daddr(self) -> bytes:
+        """Real server's address, packed."""
+        return _addr(self._c.daddr, self._c.daf)
+
+    @property
+    def state_name(self) -> str:
+        """As /proc/net/ip_vs_conn prints it; templates: NONE or ASSURED."""
+        if self._c.flags & lib.UVS_CONN_F_TEMPLATE:
+            return "ASSURED" if self._c.state & 1 else "NONE"
+        return state_name(self._c.protocol, self._c.state)
+
+    def remaining(self, now: int) -> int:
+        """Milliseconds until it expires, 0 if it is due."""
+        return lib.uvs_conn_remaining(self._c, now)  # type: ignore[no-any-return]
+
+
+class _Record:
+    __slots__ = ("_c", "_table", "index")
+
+    def __init__(self, table: Table, index: int, cdata: Any) -> None:
+        self._table, self.index, self._c = table, index, cdata
+
+    @property
+    def stats(self) -> tuple[int, int, int, int, int]:
+        """conns, inpkts, outpkts, inbytes, outbytes since the record was made."""
+        s = self._c.stats
+        return s.conns, s.inpkts, s.outpkts, s.inbytes, s.outbytes
+
+
+class DestRecord(_Record):
+    """A destination's slot (`struct uvs_dest`): what the engine must know of a real server."""
+
+    __slots__ = ()
+
+    weight: int = _field("weight", "weight")
+    u_threshold: int = _field("u_threshold", "upper connection threshold, 0 = none")
+    l_threshold: int = _field("l_threshold", "lower connection threshold, 0 = none")
+    activeconns: int = _field("activeconns", "active connections")
+    inactconns: int = _field("inactconns", "inactive connections")
+    persistconns: int = _field("persistconns", "templates")
+    refcnt: int = _field("refcnt", "entries that point here")
+    flags: int = _field("flags", "`DestFlag` bits")
+    conn_flags: int = _field("conn_flags", "`ConnFlag` bits for new connections: the method")
+    service: int = _field("service", "record of the service")
+    port: int = _field("port", "port")
+    vport: int = _field("vport", "the service's port")
+    vfwmark: int = _field("vfwmark", "the service's mark")
+    protocol: int = _field("protocol", "the service's protocol")
+    af: int = _field("af", "family of the address")
+    vaf: int = _field("vaf", "the service's family")
+    tun_type: int = _field("tun_type", "0 ipip, 1 gue, 2 gre")
+    tun_port: int = _field("tun_port", "gue port")
+    tun_flags: int = _field("tun_flags", "tunnel checksum flags")
+
+    @property
+    def addr(self) -> bytes:
+        """Address, packed."""
+        return _addr(self._c.addr, self._c.af)
+
+    @addr.setter
+    def addr(self, value: bytes) -> None:
+        _put(ffi.addressof(self._c, "addr"), value)
+
+    @property
+    def vaddr(self) -> bytes:
+        """The service's address, packed."""
+        return _addr(self._c.vaddr, self._c.vaf)
+
+    @vaddr.setter
+    def vaddr(self, value: bytes) -> None:
+        _put(ffi.addressof(self._c, "vaddr"), value)
+
+    def free(self) -> None:
+        """Give the record back; ValueError while entries point here."""
+        if lib.uvs_dest_free(self._table._t, self.index):
+            raise ValueError("destination still has connections")
+
+    def clear_stats(self) -> None:
+        """Counters to zero (a revived destination of another service)."""
+        ffi.buffer(ffi.addressof(self._c, "stats"))[:] = bytes(ffi.sizeof("struct uvs_stats"))
+
+
+class ServiceRecord(_Record):
+    """A service's slot (`struct uvs_service`)."""
+
+    __slots__ = ()
+
+    af: int = _field("af", "address family")
+    protocol: int = _field("protocol", "transport protocol")
+    port: int = _field("port", "port")
+    fwmark: int = _field("fwmark", "mark, 0 = none")
+
+    @property
+    def addr(self) -> bytes:
+        """Address, packed."""
+        return _addr(self._c.addr, self._c.af)
+
+    @addr.setter
+    def addr(self, value: bytes) -> None:
+        _put(ffi.addressof(self._c, "addr"), value)
+
+    def free(self) -> None:
+        """Give the record back."""
+        lib.uvs_service_free(self._table._t, self.index)
+
+
+class TableError(OSError):
+    """The arena cannot be opened; the text says why and what to do."""
+
+
+class Table:
+    """The connection table (`struct uvs_table`): connections, templates, destination counters."""
+
+    def __init__(
+        self, path: str | None = None, conn_max: int = 1 << 20, boot_id: bytes = bytes(16), now: int = 0
+    ) -> None:
+        """Open or make the arena at `path` (None: private memory). `message` says what was set aside."""
+        msg = ffi.new("char[256]")
+        name = ffi.NULL if path is None else path.encode()
+        self._t = lib.uvs_table_open(name, conn_max, boot_id, now, msg, 256)
+        self.message: str = ffi.string(msg).decode(errors="replace")
+        if self._t == ffi.NULL:
+            raise TableError(ffi.errno, self.message, path)
+        self._param = ffi.new("struct uvs_conn_param *")
+        self._info = ffi.new("struct uvs_table_info *")
+        self._cursor = ffi.new("uint32_t *")
+
+    def close(self) -> None:
+        """Unmap; the file stays."""
+        if self._t != ffi.NULL:
+            lib.uvs_table_close(self._t)
+            self._t = ffi.NULL
+
+    def info(self) -> dict[str, int]:
+        """conns, templates, no_cport, dests, services, records, conn_max, attached, bytes, full."""
+        lib.uvs_table_info(self._t, self._info)
+        return {name: getattr(self._info, name) for name, _ in ffi.typeof("struct uvs_table_info").fields}
+
+    @property
+    def total(self) -> tuple[int, int, int, int, int]:
+        """conns, inpkts, outpkts, inbytes, outbytes of everything."""
+        s = lib.uvs_table_total(self._t)
+        return s.conns, s.inpkts, s.outpkts, s.inbytes, s.outbytes
+
+    # ---- records
+
+    def dest_new(self) -> DestRecord | None:
+        """An empty destination record; None when the table is full."""
+        i = lib.uvs_dest_new(self._t)
+        return DestRecord(self, i, lib.uvs_dest_at(self._t, i)) if i else None
+
+    def service_new(self) -> ServiceRecord | None:
+        """An empty service record; None when the table is full."""
+        i = lib.uvs_service_new(self._t)
+        return ServiceRecord(self, i, lib.uvs_service_at(self._t, i)) if i else None
+
+    def dests(self) -> Iterator[DestRecord]:
+        """All destination records (after re-attaching: to be claimed by identity)."""
+        for i in self._records(lib.UVS_KIND_DEST):
+            yield DestRecord(self, i, lib.uvs_dest_at(self._t, i))
+
+    def services(self) -> Iterator[ServiceRecord]:
+        """All service records."""
+        for i in self._records(lib.UVS_KIND_SERVICE):
+            yield ServiceRecord(self, i, lib.uvs_service_at(self._t, i))
+
+    def conns(self) -> Iterator[Conn]:
+        """All connections and templates."""
+        for i in self._records(lib.UVS_KIND_CONN):
+            yield Conn(lib.uvs_conn_at(self._t, i))
+
+    def _records(self, kind: int) -> Iterator[int]:
+        cursor = ffi.new("uint32_t *")
+        while i := lib.uvs_record_next(self._t, kind, cursor):
+            yield i
+
+    def conn_at(self, index: int) -> Conn | None:
+        """The connection in record `index`, None if there is none."""
+        c = lib.uvs_conn_at(self._t, index)
+        return Conn(c) if c else None
+
+    def index_of(self, conn: Conn) -> int:
+        """The record that a connection stands in."""
+        return lib.uvs_record_index(self._t, conn._c)  # type: ignore[no-any-return]
+
+    # ---- connections
+
+    def conn_in_get(self, iph: Header) -> Conn | None:
+        """ip_vs_conn_in_get: client to VIP."""
+        c = lib.uvs_conn_in_get(self._t, iph._c)
+        return Conn(c) if c else None
+
+    def conn_out_get(self, iph: Header) -> Conn | None:
+        """ip_vs_conn_out_get: real server to client."""
+        c = lib.uvs_conn_out_get(self._t, iph._c)
+        return Conn(c) if c else None
+
+    def ct_in_get(self, af: int, protocol: int, caddr: bytes, vaddr: bytes, vport: int) -> Conn | None:
+        """ip_vs_ct_in_get: the persistence template of a client (already masked)."""
+        self._fill(af, protocol, caddr, 0, vaddr, vport, af, b"", 0, 0)
+        c = lib.uvs_ct_in_get(self._t, self._param)
+        return Conn(c) if c else None
+
+    def conn_new(
+        self,
+        af: int,
+        protocol: int,
+        caddr: bytes,
+        cport: int,
+        vaddr: bytes,
+        vport: int,
+        daf: int,
+        daddr: bytes,
+        dport: int,
+        fwmark: int,
+        flags: int,
+        dest: int,
+        now: int,
+    ) -> Conn | None:
+        """ip_vs_conn_new: bound to destination record `dest` (0 = none); None when the table is full."""
+        self._fill(af, protocol, caddr, cport, vaddr, vport, daf, daddr, dport, fwmark)
+        c = lib.uvs_conn_new(self._t, self._param, flags, dest, now)
+        return Conn(c) if c else None
+
+    def _fill(
+        self,
+        af: int,
+        protocol: int,
+        caddr: bytes,
+        cport: int,
+        vaddr: bytes,
+        vport: int,
+        daf: int,
+        daddr: bytes,
+        dport: int,
+        fwmark: int,
+    ) -> None:
+        p = self._param
+        p.af, p.daf, p.protocol, p.fwmark = af, daf, protocol, fwmark
+        p.cport, p.vport, p.dport = cport, vport, dport
+        for name, addr in ("caddr", caddr), ("vaddr", vaddr), ("daddr", daddr):
+            _put(ffi.addressof(p, name), addr)
+
+    def conn_put(self, conn: Conn, now: int) -> None:
+        """ip_vs_conn_put: release, restarting its timer."""
+        lib.uvs_conn_put(self._t, conn._c, now)
+
+    def conn_expire_now(self, conn: Conn, now: int) -> None:
+        """ip_vs_conn_expire_now: due at the next turn of the wheel."""
+        lib.uvs_conn_expire_now(self._t, conn._c, now)
+
+    def conn_del(self, conn: Conn) -> None:
+        """ip_vs_conn_del: gone at once, and its controllers as they become free."""
+        lib.uvs_conn_del(self._t, conn._c)
+
+    def control_add(self, conn: Conn, controller: Conn) -> None:
+        """ip_vs_control_add."""
+        lib.uvs_control_add(self._t, conn._c, controller._c)
+
+    def conn_rekey(self, conn: Conn, cport: int, vport: int, dport: int) -> None:
+        """Give an entry other ports and hash it again."""
+        lib.uvs_conn_rekey(self._t, conn._c, cport, vport, dport)
+
+    def conn_fill_cport(self, conn: Conn, cport: int) -> None:
+        """ip_vs_conn_fill_cport: the client's port becomes known."""
+        lib.uvs_conn_fill_cport(self._t, conn._c, cport)
+
+    def expire(self, now: int, budget: int = 10_000) -> int:
+        """Turn the timer wheel; returns how many entries were looked at (== budget: call again)."""
+        return lib.uvs_expire(self._t, now, budget)  # type: ignore[no-any-return]
+
+    def set_state(self, conn: Conn, direction: Dir, iph: Header) -> None:
+        """ip_vs_set_state: state, time-out, counters."""
+        lib.uvs_set_state(self._t, conn._c, direction, iph._c)
+
+    def in_stats(self, conn: Conn, size: int) -> None:
+        """ip_vs_in_stats: a packet of `size` bytes from the client."""
+        lib.uvs_in_stats(self._t, conn._c, size)
+
+    def out_stats(self, conn: Conn, size: int) -> None:
+        """ip_vs_out_stats: a packet of `size` bytes to the client."""
+        lib.uvs_out_stats(self._t, conn._c, size)
+
+    def conn_stats(self, conn: Conn) -> None:
+        """ip_vs_conn_stats: one connection more."""
+        lib.uvs_conn_stats(self._t, conn._c)
+
+    # ---- settings
+
+    def timeouts(self, protocol: int) -> list[int]:
+        """Time-outs of a protocol's states, ms, by state number."""
+        n = {6: lib.UVS_TCP_STATES, 17: lib.UVS_UDP_STATES, 132: lib.UVS_SCTP_STATES}[protocol]
+        return list(lib.uvs_timeouts(self._t, protocol)[0:n])
+
+    def set_timeout(self, protocol: int, state: int, ms: int) -> None:
+        """Set one of them (SET_CONFIG); running timers keep going."""
+        lib.uvs_timeouts(self._t, protocol)[state] = ms
+
+    def secure_tcp(self, on: bool) -> None:
+        """Use the second TCP table (reference 3.2)."""
+        lib.uvs_secure_tcp(self._t, on)
+
+
+def state_name(protocol: int, state: int) -> str:
+    """The name of a state, `ERR!` outside the protocol's range."""
+    return ffi.string(lib.uvs_state_name(protocol, state)).decode()  # type: ignore[no-any-return]
+
+
+def checksum(data: bytes) -> int:
+    """RFC 1071 checksum of bytes, as the number that stands in the packet (big-endian)."""
+    value: int = lib.uvs_csum(ffi.from_buffer(data), len(data), 0)
+    return int.from_bytes(value.to_bytes(2, "little" if _LITTLE else "big"), "big")
+
+
+_LITTLE = bytes(ffi.buffer(ffi.new("uint16_t *", 1))) == b"\1\0"

@@ -1,0 +1,39 @@
+"""What the hook path needs to know of the host's routes. `uvs.egress` answers; tests use a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way to one address: a row of the next-hop table.
+
+    `index` names the row (a connection keeps it); `local`: the address is this host's own; `mtu` in
+    bytes; `saddr` the preferred source address, packed (the outer source of a tunnel).
+    """
+
+    index: int
+    local: bool
+    mtu: int
+    saddr: bytes = b""
+
+
+class Routes(Protocol):
+    """Routing decisions, answered at once (the answer may come from a cache)."""
+
+    def find(self, af: int, addr: bytes, known_nexthop: bool = False) -> Route | None:
+        """Route to an address; None: there is none.
+
+        `known_nexthop`: the address itself is the next hop (direct routing): no gateway in between.
+        """
+
+    def at(self, index: int) -> Route | None:
+        """The row that `find` gave, as it is now; None if it is no longer valid."""
+
+    def is_local(self, af: int, addr: bytes) -> bool:
+        """Is it an address of this host?"""
+
+    def is_unicast(self, af: int, addr: bytes) -> bool:
+        """May it be a real server: unicast by the routing table (IPv6: not link-local unless local)?"""

@@ -1,0 +1,58 @@
+"""Schedulers: one small file each, found by name (`rr` is `uvs.ipvs.scheduling.rr`).
+
+"In list order" means the order of `Service.dests`: the newest destination first.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from uvs.engine.core import Header
+    from uvs.ipvs.services import Dest, Service
+
+
+class Scheduler:
+    """Chooses a real server for a new connection (struct ip_vs_scheduler).
+
+    One object per service. `add_dest`, `del_dest` and `upd_dest` run after the list has changed.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, svc: Service) -> None:
+        self.svc = svc
+
+    def add_dest(self, dest: Dest) -> None:
+        """A destination was linked (at the head of the list)."""
+
+    def del_dest(self, dest: Dest, index: int) -> None:
+        """A destination was unlinked; it stood at `index`."""
+
+    def upd_dest(self, dest: Dest) -> None:
+        """A destination was edited."""
+
+    def schedule(self, iph: Header) -> Dest | None:
+        """The destination for a packet; None: there is none."""
+        raise NotImplementedError
+
+
+def names() -> list[str]:
+    """The schedulers there are."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__))
+
+
+def find(name: str) -> type[Scheduler] | None:
+    """The scheduler of that name (ip_vs_scheduler_get), None if there is none."""
+    if name not in names():
+        return None
+    module = import_module(f"{__name__}.{name}")
+    found: type[Scheduler] = module.SCHEDULER
+    return found
+
+
+def overhead(dest: Dest) -> int:
+    """ip_vs_dest_conn_overhead (include/net/ip_vs.h): an active connection counts 256 inactive ones."""
+    return (dest.rec.activeconns << 8) + dest.rec.inactconns

@@ -1,0 +1,20 @@
+"""Least connection (ip_vs_lc.c)."""
+
+from __future__ import annotations
+
+from uvs.engine.core import Header
+from uvs.ipvs.scheduling import Scheduler, overhead
+from uvs.ipvs.services import Dest
+
+
+class LeastConnection(Scheduler):
+    """The usable destination with the fewest connections; weights do not count."""
+
+    name = "lc"
+
+    def schedule(self, iph: Header) -> Dest | None:
+        """ip_vs_lc_schedule: the first of equals."""
+        return min((d for d in self.svc.dests if d.usable), key=overhead, default=None)
+
+
+SCHEDULER = LeastConnection

@@ -1,0 +1,35 @@
+"""Round robin (ip_vs_rr.c)."""
+
+from __future__ import annotations
+
+from uvs.engine.core import Header
+from uvs.ipvs.scheduling import Scheduler
+from uvs.ipvs.services import Dest, Service
+
+
+class RoundRobin(Scheduler):
+    """The next usable destination after the one chosen last."""
+
+    name = "rr"
+
+    def __init__(self, svc: Service) -> None:
+        super().__init__(svc)
+        self.last: Dest | None = None  # None: the list head
+
+    def del_dest(self, dest: Dest, index: int) -> None:
+        """ip_vs_rr_del_dest: fall back to the predecessor."""
+        if dest is self.last:
+            self.last = self.svc.dests[index - 1] if index else None
+
+    def schedule(self, iph: Header) -> Dest | None:
+        """ip_vs_rr_schedule: from behind the last one to the end, then from the start up to the last one."""
+        dests = self.svc.dests
+        start = 0 if self.last is None else dests.index(self.last) + 1
+        for dest in (*dests[start:], *dests[:start]):
+            if dest.usable:
+                self.last = dest
+                return dest
+        return None
+
+
+SCHEDULER = RoundRobin

@@ -1,0 +1,425 @@
+"""Virtual services, destinations, and the trash of deleted destinations (ip_vs_ctl.c).
+
+The control side: what `ipvsadm` changes. Addresses are packed bytes, ports host order.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from uvs.engine.core import AF_INET, AF_INET6, ConnFlag, DestFlag, DestRecord, ServiceRecord, Table
+from uvs.ipvs import scheduling
+from uvs.ipvs.estimator import Estimator
+from uvs.ipvs.route import Routes
+
+# Service flags, IP_VS_SVC_F_* (include/uapi/linux/ip_vs.h).
+SVC_F_PERSISTENT = 1
+SVC_F_HASHED = 2
+SVC_F_ONEPACKET = 4
+SVC_F_SCHED1, SVC_F_SCHED2, SVC_F_SCHED3 = 8, 0x10, 0x20
+
+TRASH_PERIOD_NS = 60 * 10**9  # IP_VS_DEST_TRASH_PERIOD: looked through this often
+TRASH_IDLE_NS = 120 * 10**9  # an unused destination idle for so long is freed
+FTPPORT = 21
+TCP = 6
+
+
+class IpvsError(OSError):
+    """A refused change; `errno` is what the kernel's IPVS answers (reference 6.2)."""
+
+
+class ServiceKey(NamedTuple):
+    """What names a service: a mark, or protocol, address and port (then fwmark is 0)."""
+
+    af: int
+    protocol: int
+    addr: bytes
+    port: int
+    fwmark: int = 0
+
+    @property
+    def lookup(self) -> tuple[int, int, bytes, int, int]:
+        """The key in the hash: a fwmark service has neither protocol nor address."""
+        return (self.af, 0, b"", 0, self.fwmark) if self.fwmark else tuple(self)  # type: ignore[return-value]
+
+
+@dataclass(slots=True)
+class ServiceSpec:
+    """A service as it is asked for. `netmask`: packed IPv4 mask, or IPv6 prefix length; timeout in seconds."""
+
+    key: ServiceKey
+    sched_name: str = "wlc"
+    flags: int = 0
+    timeout: int = 0
+    netmask: int = 0xFFFFFFFF
+    pe_name: str = ""
+
+
+@dataclass(slots=True)
+class DestSpec:
+    """A destination as it is asked for. `fwd`: connection flag bits of the method (0 MASQ, 2 TUNNEL, 3 DROUTE)."""
+
+    af: int
+    addr: bytes
+    port: int
+    fwd: int = 0
+    weight: int = 1
+    u_threshold: int = 0
+    l_threshold: int = 0
+    tun_type: int = 0
+    tun_port: int = 0
+    tun_flags: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Dest:
+    """A destination (struct ip_vs_dest): a real server of one service."""
+
+    svc: Service
+    spec: DestSpec
+    rec: DestRecord
+    est: Estimator
+    last_weight: int
+    idle_since: int = 0  # in the trash: when it was found unused, ns
+
+    @property
+    def weight(self) -> int:
+        """Weight; 0 = quiesced."""
+        return self.rec.weight
+
+    @property
+    def overloaded(self) -> bool:
+        """Over its upper threshold (IP_VS_DEST_F_OVERLOAD)."""
+        return bool(self.rec.flags & DestFlag.OVERLOAD)
+
+    @property
+    def available(self) -> bool:
+        """Not deleted (IP_VS_DEST_F_AVAILABLE)."""
+        return bool(self.rec.flags & DestFlag.AVAILABLE)
+
+    @property
+    def usable(self) -> bool:
+        """May a scheduler choose it?"""
+        return self.rec.weight > 0 and not self.rec.flags & DestFlag.OVERLOAD
+
+    @property
+    def fwd(self) -> int:
+        """Forwarding method (connection flag bits)."""
+        return self.spec.fwd
+
+    @property
+    def id(self) -> tuple[int, bytes, int]:
+        """What names it within its service."""
+        return self.spec.af, self.spec.addr, self.spec.port
+
+
+@dataclass(slots=True, eq=False)
+class Service:
+    """A virtual service (struct ip_vs_service). `dests` in list order: newest first."""
+
+    spec: ServiceSpec
+    rec: ServiceRecord
+    est: Estimator
+    scheduler: scheduling.Scheduler | None = None
+    dests: list[Dest] = field(default_factory=list)
+
+    @property
+    def key(self) -> ServiceKey:
+        """What names it."""
+        return self.spec.key
+
+    @property
+    def persistent(self) -> bool:
+        """IP_VS_SVC_F_PERSISTENT."""
+        return bool(self.spec.flags & SVC_F_PERSISTENT)
+
+    @property
+    def one_packet(self) -> bool:
+        """IP_VS_SVC_F_ONEPACKET."""
+        return bool(self.spec.flags & SVC_F_ONEPACKET)
+
+    def dest(self, af: int, addr: bytes, port: int) -> Dest | None:
+        """The destination of that address (ip_vs_lookup_dest)."""
+        return next((d for d in self.dests if d.id == (af, addr, port)), None)
+
+
+Observer = Callable[[str, Service, Dest | None], None]
+
+
+class Services:
+    """All services of one director and the trash of their deleted destinations.
+
+    Observers are called after each change with an event, the service and the destination it is about:
+    `add_service`, `edit_service`, `del_service`, `add_dest`, `edit_dest`, `del_dest` (deleted, its
+    connections may live on), `gone_dest` (record freed: no connection points to it any more).
+    """
+
+    def __init__(self, table: Table, routes: Routes, clock: Callable[[], int]) -> None:
+        self.table = table
+        self.routes = routes
+        self.clock = clock
+        self.observers: list[Observer] = []
+        self.total = Estimator()
+        self.trash: list[Dest] = []
+        self.ftp_services = 0
+        self.port0_services = 0
+        self._services: dict[tuple[int, int, bytes, int, int], Service] = {}
+        self._dests: dict[int, Dest] = {}  # by record
+        self._trash_due = 0
+
+    def __iter__(self) -> Iterator[Service]:
+        return iter(self._services.values())
+
+    def __len__(self) -> int:
+        return len(self._services)
+
+    def _tell(self, event: str, svc: Service, dest: Dest | None = None) -> None:
+        for observer in self.observers:
+            observer(event, svc, dest)
+
+    # ---- lookups
+
+    def get(self, key: ServiceKey) -> Service:
+        """The service of that key; IpvsError ESRCH if there is none."""
+        svc = self._services.get(key.lookup)
+        if svc is None:
+            raise IpvsError(errno.ESRCH, "no such service")
+        return svc
+
+    def dest_of(self, record: int) -> Dest | None:
+        """The destination in record `record`, deleted ones too."""
+        return self._dests.get(record)
+
+    def find(self, af: int, fwmark: int, protocol: int, vaddr: bytes, vport: int, ftp_from: int) -> Service | None:
+        """ip_vs_service_find (reference 1.3): by mark, exactly, FTP data, port 0.
+
+        `ftp_from`: lowest unprivileged port of the host.
+        """
+        services = self._services
+        if fwmark and (svc := services.get((af, 0, b"", 0, fwmark))):
+            return svc
+        if svc := services.get((af, protocol, vaddr, vport, 0)):
+            return svc
+        if (
+            self.ftp_services
+            and protocol == TCP
+            and (vport == FTPPORT - 1 or vport >= ftp_from)
+            and (svc := services.get((af, protocol, vaddr, FTPPORT, 0)))
+        ):
+            return svc
+        return services.get((af, protocol, vaddr, 0, 0)) if self.port0_services else None
+
+    # ---- services
+
+    def add_service(self, spec: ServiceSpec) -> Service:
+        """ip_vs_add_service. Errors: EEXIST, ENOENT (scheduler), EINVAL (IPv6 prefix), ENOMEM."""
+        if spec.key.lookup in self._services:
+            raise IpvsError(errno.EEXIST, "service exists")
+        self._check(spec)
+        rec = self.table.service_new()
+        if rec is None:
+            raise IpvsError(errno.ENOMEM, "the table is full: raise conn_max")
+        return self._link(spec, rec)
+
+    def _link(self, spec: ServiceSpec, rec: ServiceRecord) -> Service:
+        key = spec.key
+        rec.af, rec.protocol, rec.port, rec.fwmark = key.af, key.protocol, key.port, key.fwmark
+        rec.addr = key.addr
+        svc = Service(replace(spec, flags=spec.flags | SVC_F_HASHED), rec, Estimator())
+        svc.scheduler = self._scheduler(svc, spec.sched_name)
+        self._services[key.lookup] = svc
+        self._count(svc, 1)
+        self._tell("add_service", svc)
+        return svc
+
+    def _count(self, svc: Service, by: int) -> None:
+        if not svc.key.fwmark:
+            self.ftp_services += by * (svc.key.port == FTPPORT)
+            self.port0_services += by * (svc.key.port == 0)
+
+    def _check(self, spec: ServiceSpec) -> None:
+        if spec.sched_name != "none" and scheduling.find(spec.sched_name) is None:
+            raise IpvsError(errno.ENOENT, f"no scheduler {spec.sched_name!r}")
+        if spec.pe_name:
+            raise IpvsError(errno.ENOENT, f"no persistence engine {spec.pe_name!r}")
+        if spec.key.af == AF_INET6 and not 1 <= spec.netmask <= 128:
+            raise IpvsError(errno.EINVAL, "IPv6 prefix length must be 1..128")
+
+    def _scheduler(self, svc: Service, name: str) -> scheduling.Scheduler | None:
+        cls = scheduling.find(name)
+        return cls(svc) if cls else None
+
+    def edit_service(self, spec: ServiceSpec) -> Service:
+        """ip_vs_edit_service: scheduler, flags, timeout, netmask. The same scheduler keeps its state."""
+        svc = self.get(spec.key)
+        self._check(spec)
+        if spec.sched_name != svc.spec.sched_name:
+            svc.scheduler = self._scheduler(svc, spec.sched_name)
+        svc.spec = replace(spec, key=svc.key, flags=spec.flags | SVC_F_HASHED)
+        self._tell("edit_service", svc)
+        return svc
+
+    def del_service(self, key: ServiceKey) -> None:
+        """ip_vs_del_service: gone at once, destinations to the trash, connections stay."""
+        svc = self.get(key)
+        del self._services[svc.key.lookup]
+        self._count(svc, -1)
+        svc.scheduler = None
+        for dest in svc.dests[:]:
+            svc.dests.remove(dest)
+            self._discard(dest)
+        self._tell("del_service", svc)
+        svc.rec.free()
+
+    def flush(self) -> None:
+        """ip_vs_flush: every service."""
+        for svc in list(self):
+            self.del_service(svc.key)
+
+    def zero(self, key: ServiceKey | None = None) -> None:
+        """ip_vs_zero_service, or everything and the total: counters count from now."""
+        services = list(self) if key is None else [self.get(key)]
+        for svc in services:
+            svc.est.zero()
+            for dest in svc.dests:
+                dest.est.zero()
+        if key is None:
+            self.total.zero()
+
+    def estimate(self) -> None:
+        """Take the two-second snapshot of every counter (reference 7)."""
+        self.total.sample(self.table.total)
+        for svc in self:
+            svc.est.sample(svc.rec.stats)
+            for dest in svc.dests:
+                dest.est.sample(dest.rec.stats)
+
+    # ---- destinations
+
+    def add_dest(self, key: ServiceKey, spec: DestSpec) -> Dest:
+        """ip_vs_add_dest; a deleted one of the same identity is revived with its connections."""
+        svc = self.get(key)
+        self._check_dest(svc, spec)
+        if svc.dest(spec.af, spec.addr, spec.port):
+            raise IpvsError(errno.EEXIST, "destination exists")
+        dest = self._revive(svc, spec)
+        if dest is None:
+            if not self.routes.is_unicast(spec.af, spec.addr):
+                raise IpvsError(errno.EINVAL, "not a unicast address")
+            rec = self.table.dest_new()
+            if rec is None:
+                raise IpvsError(errno.ENOMEM, "the table is full: raise conn_max")
+            dest = Dest(svc, spec, rec, Estimator(), spec.weight)
+        return self._link_dest(svc, dest, spec)
+
+    def _link_dest(self, svc: Service, dest: Dest, spec: DestSpec) -> Dest:
+        dest.svc = svc
+        self._dests[dest.rec.index] = dest
+        dest.rec.flags |= DestFlag.AVAILABLE
+        self._update_dest(dest, spec)
+        dest.last_weight = spec.weight
+        svc.dests.insert(0, dest)
+        if svc.scheduler:
+            svc.scheduler.add_dest(dest)
+        self._tell("add_dest", svc, dest)
+        return dest
+
+    def edit_dest(self, key: ServiceKey, spec: DestSpec) -> Dest:
+        """ip_vs_edit_dest: weight, method, tunnel, thresholds; running connections keep their method."""
+        svc = self.get(key)
+        self._check_dest(svc, spec)
+        dest = self._dest(svc, spec)
+        self._update_dest(dest, spec)
+        if svc.scheduler:
+            svc.scheduler.upd_dest(dest)
+        self._tell("edit_dest", svc, dest)
+        return dest
+
+    def del_dest(self, key: ServiceKey, af: int, addr: bytes, port: int) -> None:
+        """ip_vs_del_dest: to the trash; its connections stay."""
+        svc = self.get(key)
+        dest = svc.dest(af, addr, port)
+        if dest is None:
+            raise IpvsError(errno.ENOENT, "no such destination")
+        index = svc.dests.index(dest)
+        del svc.dests[index]
+        if svc.scheduler:
+            svc.scheduler.del_dest(dest, index)
+        self._discard(dest)
+
+    def _dest(self, svc: Service, spec: DestSpec) -> Dest:
+        dest = svc.dest(spec.af, spec.addr, spec.port)
+        if dest is None:
+            raise IpvsError(errno.ENOENT, "no such destination")
+        return dest
+
+    def _check_dest(self, svc: Service, spec: DestSpec) -> None:
+        if spec.af not in (AF_INET, AF_INET6):
+            raise IpvsError(errno.EAFNOSUPPORT, "address family")
+        if spec.af != svc.key.af and spec.fwd != ConnFlag.TUNNEL:
+            raise IpvsError(errno.EINVAL, "another address family only by tunnelling")
+        if spec.weight < 0 or spec.l_threshold > spec.u_threshold:
+            raise IpvsError(errno.ERANGE, "weight or thresholds out of range")
+        if spec.tun_type == 1 and spec.tun_port == 0:
+            raise IpvsError(errno.EINVAL, "gue needs a port")
+
+    def _update_dest(self, dest: Dest, spec: DestSpec) -> None:
+        """__ip_vs_update_dest."""
+        rec, key = dest.rec, dest.svc.key
+        flags = (spec.fwd & ConnFlag.FWD_MASK) | ConnFlag.INACTIVE
+        if flags & ConnFlag.FWD_MASK != ConnFlag.MASQ:
+            flags |= ConnFlag.NOOUTPUT
+        if dest.svc.one_packet:
+            flags |= ConnFlag.ONE_PACKET
+        rec.conn_flags = flags
+        rec.af, rec.addr, rec.port = spec.af, spec.addr, spec.port
+        rec.vaf, rec.vaddr, rec.vport, rec.vfwmark = key.af, key.addr, key.port, key.fwmark
+        rec.protocol, rec.service = key.protocol, dest.svc.rec.index
+        rec.tun_type, rec.tun_port, rec.tun_flags = spec.tun_type, spec.tun_port, spec.tun_flags
+        if spec.u_threshold == 0 or spec.u_threshold > rec.u_threshold:
+            rec.flags &= ~DestFlag.OVERLOAD
+        rec.u_threshold, rec.l_threshold = spec.u_threshold, spec.l_threshold
+        rec.weight = spec.weight
+        if spec.weight:
+            dest.last_weight = spec.weight
+        dest.spec = spec
+
+    # ---- the trash (reference 2.6)
+
+    def _discard(self, dest: Dest) -> None:
+        dest.rec.flags &= ~DestFlag.AVAILABLE
+        dest.rec.service = 0
+        dest.idle_since = 0
+        self.trash.append(dest)
+        self._tell("del_dest", dest.svc, dest)
+
+    def _revive(self, svc: Service, spec: DestSpec) -> Dest | None:
+        """ip_vs_trash_get_dest."""
+        for dest in self.trash:
+            old, new = dest.svc.key, svc.key
+            if dest.id == (spec.af, spec.addr, spec.port) and old.lookup == new.lookup:
+                self.trash.remove(dest)
+                if dest.svc is not svc:
+                    dest.rec.clear_stats()
+                    dest.est = Estimator()
+                return dest
+        return None
+
+    def expire_trash(self, now: int) -> None:
+        """ip_vs_dest_trash_expire: free what nobody has used for long; to be called about once a second."""
+        if now < self._trash_due:
+            return
+        self._trash_due = now + TRASH_PERIOD_NS
+        for dest in self.trash[:]:
+            if dest.rec.refcnt:
+                continue
+            if not dest.idle_since:
+                dest.idle_since = now
+            elif now - dest.idle_since >= TRASH_IDLE_NS:
+                self.trash.remove(dest)
+                del self._dests[dest.rec.index]
+                dest.rec.free()
+                self._tell("gone_dest", dest.svc, dest)
