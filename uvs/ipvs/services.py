@@ -8,70 +8,21 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from uvs.engine.core import AF_INET, AF_INET6, ConnFlag, DestFlag, DestRecord, ServiceRecord, Table
 from uvs.ipvs import scheduling
 from uvs.ipvs.estimator import Estimator
 from uvs.ipvs.route import Routes
-
-# Service flags, IP_VS_SVC_F_* (include/uapi/linux/ip_vs.h).
-SVC_F_PERSISTENT = 1
-SVC_F_HASHED = 2
-SVC_F_ONEPACKET = 4
-SVC_F_SCHED1, SVC_F_SCHED2, SVC_F_SCHED3 = 8, 0x10, 0x20
+from uvs.ipvs.spec import SVC_F_HASHED, SVC_F_ONEPACKET, SVC_F_PERSISTENT
+from uvs.ipvs.spec import DestSpec as DestSpec
+from uvs.ipvs.spec import IpvsError as IpvsError
+from uvs.ipvs.spec import ServiceKey as ServiceKey
+from uvs.ipvs.spec import ServiceSpec as ServiceSpec
 
 TRASH_PERIOD_NS = 60 * 10**9  # IP_VS_DEST_TRASH_PERIOD: looked through this often
 TRASH_IDLE_NS = 120 * 10**9  # an unused destination idle for so long is freed
 FTPPORT = 21
 TCP = 6
-
-
-class IpvsError(OSError):
-    """A refused change; `errno` is what the kernel's IPVS answers (reference 6.2)."""
-
-
-class ServiceKey(NamedTuple):
-    """What names a service: a mark, or protocol, address and port (then fwmark is 0)."""
-
-    af: int
-    protocol: int
-    addr: bytes
-    port: int
-    fwmark: int = 0
-
-    @property
-    def lookup(self) -> tuple[int, int, bytes, int, int]:
-        """The key in the hash: a fwmark service has neither protocol nor address."""
-        return (self.af, 0, b"", 0, self.fwmark) if self.fwmark else tuple(self)  # type: ignore[return-value]
-
-
-@dataclass(slots=True)
-class ServiceSpec:
-    """A service as it is asked for. `netmask`: packed IPv4 mask, or IPv6 prefix length; timeout in seconds."""
-
-    key: ServiceKey
-    sched_name: str = "wlc"
-    flags: int = 0
-    timeout: int = 0
-    netmask: int = 0xFFFFFFFF
-    pe_name: str = ""
-
-
-@dataclass(slots=True)
-class DestSpec:
-    """A destination as it is asked for. `fwd`: connection flag bits of the method (0 MASQ, 2 TUNNEL, 3 DROUTE)."""
-
-    af: int
-    addr: bytes
-    port: int
-    fwd: int = 0
-    weight: int = 1
-    u_threshold: int = 0
-    l_threshold: int = 0
-    tun_type: int = 0
-    tun_port: int = 0
-    tun_flags: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -193,7 +144,9 @@ class Services:
         """The destination in record `record`, deleted ones too."""
         return self._dests.get(record)
 
-    def find(self, af: int, fwmark: int, protocol: int, vaddr: bytes, vport: int, ftp_from: int) -> Service | None:
+    def find(
+        self, af: int, fwmark: int, protocol: int, vaddr: bytes, vport: int, ftp_from: int
+    ) -> Service | None:
         """ip_vs_service_find (reference 1.3): by mark, exactly, FTP data, port 0.
 
         `ftp_from`: lowest unprivileged port of the host.
