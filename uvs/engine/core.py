@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from typing import Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
-from uvs.engine import _core
+from uvs.engine import _core  # type: ignore[attr-defined]
 
 ffi: Any = _core.ffi
 lib: Any = _core.lib
@@ -130,16 +131,22 @@ def _put(union: Any, addr: bytes) -> None:
     ffi.buffer(union)[:] = addr.ljust(16, b"\0")
 
 
-def _field(name: str, doc: str) -> Any:
-    """A number of the C struct behind an object, as a property."""
+if TYPE_CHECKING:
 
-    def get(self: Any) -> int:
-        return getattr(self._c, name)  # type: ignore[no-any-return]
+    class _field:
+        def __init__(self, name: str, doc: str) -> None: ...
+        def __get__(self, obj: object, owner: type | None = None) -> int: ...
+        def __set__(self, obj: object, value: int) -> None: ...
 
-    def put(self: Any, value: int) -> None:
-        setattr(self._c, name, value)
+else:
 
-    return property(get, put, doc=doc)
+    def _field(name: str, doc: str) -> property:
+        """A number of the C struct behind an object (`_c`), as a property."""
+
+        def put(self: Any, value: int) -> None:
+            setattr(self._c, name, value)
+
+        return property(attrgetter("_c." + name), put, doc=doc)
 
 
 class Header:
@@ -150,21 +157,21 @@ class Header:
     def __init__(self, cdata: Any = None) -> None:
         self._c = ffi.new("struct uvs_iphdr *") if cdata is None else cdata
 
-    af: int = _field("af", "address family, 2 or 10")
-    protocol: int = _field("protocol", "transport protocol number")
-    flags: int = _field("flags", "`Hdr` bits; INVERSE may be set and cleared")
-    off: int = _field("off", "offset of this IP header in the packet, bytes")
-    len: int = _field("len", "offset of the transport header in the packet, bytes")
-    end: int = _field("end", "offset of the datagram's readable end, bytes")
-    fragoffs: int = _field("fragoffs", "bytes before this fragment")
-    sport: int = _field("sport", "source port, host order")
-    dport: int = _field("dport", "destination port, host order")
-    tos: int = _field("tos", "TOS or traffic class")
-    ttl: int = _field("ttl", "TTL or hop limit")
-    tcp_flags: int = _field("tcp_flags", "TCP flag octet (with Hdr.L4)")
-    icmp_type: int = _field("icmp_type", "ICMP type (with Hdr.L4)")
-    icmp_code: int = _field("icmp_code", "ICMP code (with Hdr.L4)")
-    chunk: int = _field("chunk", "type of the first SCTP chunk, 255 = none")
+    af = _field("af", "address family, 2 or 10")
+    protocol = _field("protocol", "transport protocol number")
+    flags = _field("flags", "`Hdr` bits; INVERSE may be set and cleared")
+    off = _field("off", "offset of this IP header in the packet, bytes")
+    len = _field("len", "offset of the transport header in the packet, bytes")
+    end = _field("end", "offset of the datagram's readable end, bytes")
+    fragoffs = _field("fragoffs", "bytes before this fragment")
+    sport = _field("sport", "source port, host order")
+    dport = _field("dport", "destination port, host order")
+    tos = _field("tos", "TOS or traffic class")
+    ttl = _field("ttl", "TTL or hop limit")
+    tcp_flags = _field("tcp_flags", "TCP flag octet (with Hdr.L4)")
+    icmp_type = _field("icmp_type", "ICMP type (with Hdr.L4)")
+    icmp_code = _field("icmp_code", "ICMP code (with Hdr.L4)")
+    chunk = _field("chunk", "type of the first SCTP chunk, 255 = none")
 
     @property
     def saddr(self) -> bytes:
@@ -230,8 +237,8 @@ class Packet:
         """The IP datagram as a writable buffer, valid until the next load or encapsulation."""
         return ffi.buffer(self._c.data, self._c.len)
 
-    len: int = _field("len", "bytes of the IP datagram")
-    mark: int = _field("mark", "netfilter mark")
+    len = _field("len", "bytes of the IP datagram")
+    mark = _field("mark", "netfilter mark")
 
     def l4_csum_ok(self) -> bool:
         """Is the transport (or ICMP) checksum right? False for fragments."""
@@ -266,7 +273,8 @@ class Packet:
 
     def fragments(self, mtu: int, ident: int) -> list[bytes] | None:
         """The fragments of this packet for `mtu`, or None if it cannot be cut."""
-        out, parts = ffi.new("uint8_t[]", max(mtu, 1)), []
+        out = ffi.new("uint8_t[]", max(mtu, 1))
+        parts: list[bytes] = []
         while (n := lib.uvs_fragment(self._c, mtu, len(parts), ident, out)) > 0:
             parts.append(bytes(ffi.buffer(out, n)))
         return parts if n == 0 else None
@@ -280,22 +288,22 @@ class Conn:
     def __init__(self, cdata: Any) -> None:
         self._c = cdata
 
-    af: int = _field("af", "family of client and virtual address")
-    daf: int = _field("daf", "family of the real server's address")
-    protocol: int = _field("protocol", "transport protocol; 0 for a fwmark template")
-    cport: int = _field("cport", "client port")
-    vport: int = _field("vport", "virtual port")
-    dport: int = _field("dport", "real server's port")
-    state: int = _field("state", "state of its protocol")
-    flags: int = _field("flags", "`ConnFlag` bits")
-    timeout: int = _field("timeout", "ms")
-    deadline: int = _field("deadline", "ns")
-    dest: int = _field("dest", "record of its destination, 0 = none")
-    control: int = _field("control", "record of its controller, 0 = none")
-    n_control: int = _field("n_control", "connections that it controls")
-    in_pkts: int = _field("in_pkts", "packets from the client")
-    fwmark: int = _field("fwmark", "mark of the packet that made it")
-    nexthop: int = _field("nexthop", "index into the next-hop table, 0 = not known")
+    af = _field("af", "family of client and virtual address")
+    daf = _field("daf", "family of the real server's address")
+    protocol = _field("protocol", "transport protocol; 0 for a fwmark template")
+    cport = _field("cport", "client port")
+    vport = _field("vport", "virtual port")
+    dport = _field("dport", "real server's port")
+    state = _field("state", "state of its protocol")
+    flags = _field("flags", "`ConnFlag` bits")
+    timeout = _field("timeout", "ms")
+    deadline = _field("deadline", "ns")
+    dest = _field("dest", "record of its destination, 0 = none")
+    control = _field("control", "record of its controller, 0 = none")
+    n_control = _field("n_control", "connections that it controls")
+    in_pkts = _field("in_pkts", "packets from the client")
+    fwmark = _field("fwmark", "mark of the packet that made it")
+    nexthop = _field("nexthop", "index into the next-hop table, 0 = not known")
 
     @property
     def caddr(self) -> bytes:
@@ -342,25 +350,25 @@ class DestRecord(_Record):
 
     __slots__ = ()
 
-    weight: int = _field("weight", "weight")
-    u_threshold: int = _field("u_threshold", "upper connection threshold, 0 = none")
-    l_threshold: int = _field("l_threshold", "lower connection threshold, 0 = none")
-    activeconns: int = _field("activeconns", "active connections")
-    inactconns: int = _field("inactconns", "inactive connections")
-    persistconns: int = _field("persistconns", "templates")
-    refcnt: int = _field("refcnt", "entries that point here")
-    flags: int = _field("flags", "`DestFlag` bits")
-    conn_flags: int = _field("conn_flags", "`ConnFlag` bits for new connections: the method")
-    service: int = _field("service", "record of the service")
-    port: int = _field("port", "port")
-    vport: int = _field("vport", "the service's port")
-    vfwmark: int = _field("vfwmark", "the service's mark")
-    protocol: int = _field("protocol", "the service's protocol")
-    af: int = _field("af", "family of the address")
-    vaf: int = _field("vaf", "the service's family")
-    tun_type: int = _field("tun_type", "0 ipip, 1 gue, 2 gre")
-    tun_port: int = _field("tun_port", "gue port")
-    tun_flags: int = _field("tun_flags", "tunnel checksum flags")
+    weight = _field("weight", "weight")
+    u_threshold = _field("u_threshold", "upper connection threshold, 0 = none")
+    l_threshold = _field("l_threshold", "lower connection threshold, 0 = none")
+    activeconns = _field("activeconns", "active connections")
+    inactconns = _field("inactconns", "inactive connections")
+    persistconns = _field("persistconns", "templates")
+    refcnt = _field("refcnt", "entries that point here")
+    flags = _field("flags", "`DestFlag` bits")
+    conn_flags = _field("conn_flags", "`ConnFlag` bits for new connections: the method")
+    service = _field("service", "record of the service")
+    port = _field("port", "port")
+    vport = _field("vport", "the service's port")
+    vfwmark = _field("vfwmark", "the service's mark")
+    protocol = _field("protocol", "the service's protocol")
+    af = _field("af", "family of the address")
+    vaf = _field("vaf", "the service's family")
+    tun_type = _field("tun_type", "0 ipip, 1 gue, 2 gre")
+    tun_port = _field("tun_port", "gue port")
+    tun_flags = _field("tun_flags", "tunnel checksum flags")
 
     @property
     def addr(self) -> bytes:
@@ -395,10 +403,10 @@ class ServiceRecord(_Record):
 
     __slots__ = ()
 
-    af: int = _field("af", "address family")
-    protocol: int = _field("protocol", "transport protocol")
-    port: int = _field("port", "port")
-    fwmark: int = _field("fwmark", "mark, 0 = none")
+    af = _field("af", "address family")
+    protocol = _field("protocol", "transport protocol")
+    port = _field("port", "port")
+    fwmark = _field("fwmark", "mark, 0 = none")
 
     @property
     def addr(self) -> bytes:

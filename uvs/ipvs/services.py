@@ -316,8 +316,8 @@ class Services:
             raise IpvsError(errno.EINVAL, "another address family only by tunnelling")
         if spec.weight < 0 or spec.l_threshold > spec.u_threshold:
             raise IpvsError(errno.ERANGE, "weight or thresholds out of range")
-        if spec.tun_type == 1 and spec.tun_port == 0:
-            raise IpvsError(errno.EINVAL, "gue needs a port")
+        if spec.tun_type:
+            raise IpvsError(errno.EOPNOTSUPP, "only ipip tunnels: gue and gre are not built yet")
 
     def _update_dest(self, dest: Dest, spec: DestSpec) -> None:
         """__ip_vs_update_dest."""
@@ -325,8 +325,6 @@ class Services:
         flags = (spec.fwd & ConnFlag.FWD_MASK) | ConnFlag.INACTIVE
         if flags & ConnFlag.FWD_MASK != ConnFlag.MASQ:
             flags |= ConnFlag.NOOUTPUT
-        if dest.svc.one_packet:
-            flags |= ConnFlag.ONE_PACKET
         rec.conn_flags = flags
         rec.af, rec.addr, rec.port = spec.af, spec.addr, spec.port
         rec.vaf, rec.vaddr, rec.vport, rec.vfwmark = key.af, key.addr, key.port, key.fwmark
@@ -339,6 +337,55 @@ class Services:
         if spec.weight:
             dest.last_weight = spec.weight
         dest.spec = spec
+
+    def has_real_service(self, af: int, protocol: int, addr: bytes, port: int) -> bool:
+        """ip_vs_has_real_service: is it a NAT server of any service?"""
+        return any(
+            d.fwd == ConnFlag.MASQ
+            and d.id == (af, addr, port)
+            and (svc.key.fwmark or svc.key.protocol == protocol)
+            for svc in self
+            for d in svc.dests
+        )
+
+    # ---- after a restart
+
+    def attach(self, saved: list[tuple[ServiceSpec, list[DestSpec]]]) -> None:
+        """Put a saved table back. `saved`: each service with its destinations in list order (newest first).
+
+        Records of a re-attached arena are claimed by identity, so that connections keep their real servers;
+        destinations that only the arena knows are deleted ones whose connections live on.
+        """
+        services = {_service_identity(r): r for r in self.table.services()}
+        dests = {_dest_identity(r): r for r in self.table.dests()}
+        for svc_spec, dest_specs in saved:
+            rec = services.pop(svc_spec.key.lookup, None) or self.table.service_new()
+            if rec is None:
+                raise IpvsError(errno.ENOMEM, "the table is full: raise conn_max")
+            svc = self._link(svc_spec, rec)
+            for dest_spec in reversed(dest_specs):
+                found = dests.pop((svc_spec.key.lookup, dest_spec.af, dest_spec.addr, dest_spec.port), None)
+                dest_rec = found or self.table.dest_new()
+                if dest_rec is None:
+                    raise IpvsError(errno.ENOMEM, "the table is full: raise conn_max")
+                self._link_dest(svc, Dest(svc, dest_spec, dest_rec, Estimator(), dest_spec.weight), dest_spec)
+        for (lookup, af, addr, port), orphan in dests.items():
+            if not orphan.refcnt:
+                orphan.free()
+                continue
+            owner = services.get(lookup) or self.table.service_new()
+            if owner is None:
+                continue
+            services[lookup] = owner
+            gone = Service(
+                ServiceSpec(ServiceKey(lookup[0], orphan.protocol, *lookup[2:])), owner, Estimator()
+            )
+            spec = DestSpec(af, addr, port, orphan.conn_flags & ConnFlag.FWD_MASK, orphan.weight)
+            dest = Dest(gone, spec, orphan, Estimator(), orphan.weight)
+            self._dests[orphan.index] = dest
+            self._discard(dest)
+        for unclaimed in services.values():
+            unclaimed.free()
 
     # ---- the trash (reference 2.6)
 
@@ -376,3 +423,12 @@ class Services:
                 del self._dests[dest.rec.index]
                 dest.rec.free()
                 self._tell("gone_dest", dest.svc, dest)
+
+
+def _service_identity(rec: ServiceRecord) -> tuple[int, int, bytes, int, int]:
+    return ServiceKey(rec.af, rec.protocol, rec.addr, rec.port, rec.fwmark).lookup
+
+
+def _dest_identity(rec: DestRecord) -> tuple[tuple[int, int, bytes, int, int], int, bytes, int]:
+    key = ServiceKey(rec.vaf, rec.protocol, rec.vaddr, rec.vport, rec.vfwmark)
+    return key.lookup, rec.af, rec.addr, rec.port

@@ -1,0 +1,458 @@
+"""The hook path (ip_vs_core.c): every decision that IPVS takes on a packet, in the kernel's order of steps.
+
+Each function bears the kernel's name, so that it can be read beside net/netfilter/ipvs/. Nothing here
+does I/O: a packet, its hook, the table, the routes and the clock go in; a verdict, packets to send and,
+if one is recorded, the walk come out. Section numbers are those of `docs/reference/hook-path.md`.
+"""
+
+from __future__ import annotations
+
+from uvs.engine.core import AF_INET, Conn, ConnFlag, DestFlag, Dir, Hdr, Header, Why
+from uvs.ipvs import icmp, protocols, walk
+from uvs.ipvs.persistence import ip_vs_sched_persist
+from uvs.ipvs.services import FTPPORT, Service
+from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
+from uvs.ipvs.xmit import TRANSMITTERS, ip_vs_bypass_xmit, ip_vs_icmp_xmit
+
+ICMP, UDP, ICMPV6 = 1, 17, 58
+FTPDATA = 20
+V4_ERRORS = frozenset({3, 4, 11})  # unreachable, source quench, time exceeded
+
+
+def nf_hook(ipvs: NetnsIpvs, skb: Skb, hook: Hook, data: bytes, mark: int = 0, indev: int = 0) -> Verdict:
+    """One packet through the handlers that IPVS registers at `hook` (ip_vs_ops4, ip_vs_ops6), in their order.
+
+    `data`: the IP datagram; `indev`: index of the input interface. What is to be sent is in `skb.sends`,
+    the reason in `skb.why`; an ACCEPTed packet with `skb.modified` has new content in `skb.pkt`.
+    """
+    refused = skb.begin(hook, data, mark, indev, ipvs.clock())
+    if refused:
+        ipvs.why[refused] += 1
+        skb.why = Why(refused)
+        return NF_DROP
+    if ipvs.recorder.want:
+        return _recorded(ipvs, skb, data)
+    verdict = _handlers(ipvs, skb)
+    ipvs.why[skb.why] += 1
+    return verdict
+
+
+def _handlers(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
+    if skb.hook == Hook.FORWARD:
+        verdict = ip_vs_forward_icmp(ipvs, skb)
+        return ip_vs_out(ipvs, skb) if verdict == NF_ACCEPT else verdict
+    verdict = ip_vs_out(ipvs, skb)
+    return ip_vs_in(ipvs, skb) if verdict == NF_ACCEPT else verdict
+
+
+def _recorded(ipvs: NetnsIpvs, skb: Skb, data: bytes) -> Verdict:
+    hook = skb.hook.name
+    record = skb.walk = ipvs.recorder.begin(skb.now, hook, skb.iph, data)
+    assert record is not None
+    verdict = _handlers(ipvs, skb)
+    ipvs.why[skb.why] += 1
+    record.verdict, record.why = verdict.name, skb.why.label
+    if skb.modified:
+        record.delivered = skb.pkt.data
+    for index, sent in skb.sends:
+        other = Skb()
+        text = "?" if other.begin(skb.hook, sent, 0, 0, skb.now) else walk.describe(other.iph)
+        record.sent.append((index, text, sent))
+    return verdict
+
+
+# ------------------------------------------------------------------------------ requests
+
+
+def ip_vs_in(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
+    """ip_vs_in (ip_vs_in_hook): a packet towards a virtual service, at LOCAL_IN and LOCAL_OUT."""
+    if skb.ipvs_property:
+        return NF_ACCEPT
+    iph, table, record = skb.iph, ipvs.table, skb.walk
+    if record:
+        record.step(0, "ip_vs_in", "begin", hook=skb.hook.name)
+    if _to_many(iph) and skb.hook != Hook.LOCAL_OUT:
+        return skb.accept(Why.NOT_FOR_HOST)
+    if iph.protocol in (ICMP, ICMPV6):
+        verdict = ip_vs_in_icmp(ipvs, skb)
+        if verdict is not None:
+            return verdict
+        return skb.accept(Why.ICMP_TYPE)
+    pp = protocols.BY_NUMBER.get(iph.protocol)
+    if pp is None:
+        if ipvs.sysctl.ignore_tunneled:
+            skb.ipvs_property = True
+        if record:
+            record.step(1, "ip_vs_proto_data_get", "not a protocol that IPVS balances", protocol=iph.protocol)
+        return skb.accept(Why.PROTOCOL)
+
+    cp = table.conn_in_get(iph)
+    if record:
+        record.before = walk.entry(cp, skb.now) if cp else None
+        record.step(1, "ip_vs_conn_in_get", "found" if cp else "no connection", packet=walk.describe(iph))
+    if cp and pp.is_new_conn(iph) and not iph.flags & Hdr.LATER and _reschedule(ipvs, skb, cp, pp):
+        cp = None
+    if cp and cp.dest and not _dest_flags(ipvs, cp) & DestFlag.AVAILABLE:
+        # The destination was deleted: with expire_nodest_conn its connections end, otherwise they age.
+        if not ipvs.sysctl.expire_nodest_conn:
+            if record:
+                record.step(1, "ip_vs_in", "the real server was deleted: dropped, timer untouched")
+            return skb.drop(Why.DEAD_DEST)
+        table.conn_expire_now(cp, skb.now)
+        if record:
+            record.step(1, "ip_vs_conn_expire_now", "the real server was deleted: connection ended")
+        cp = None
+    if cp is None:
+        if iph.flags & Hdr.LATER:
+            return skb.accept(Why.FRAGMENT)
+        cp, verdict = conn_schedule(ipvs, skb, iph, pp)
+        if cp is None:
+            return verdict
+
+    table.in_stats(cp, skb.pkt.len)
+    table.set_state(cp, Dir.INPUT, iph)
+    if record:
+        record.step(1, "ip_vs_set_state", cp.state_name, direction="INPUT", timeout=cp.timeout)
+    transmit = TRANSMITTERS.get(cp.flags & ConnFlag.FWD_MASK)
+    verdict = transmit(ipvs, skb, cp, iph) if transmit else skb.accept(Why.LOCAL)
+    _count_in_packet(ipvs, cp)
+    if record:
+        record.after = walk.entry(cp, skb.now)
+    table.conn_put(cp, skb.now)
+    return verdict
+
+
+def _to_many(iph: Header) -> bool:
+    """Broadcast and multicast: not of type PACKET_HOST."""
+    first = iph.daddr[0]
+    return first >= 224 if iph.af == AF_INET else first == 0xFF
+
+
+def _reschedule(ipvs: NetnsIpvs, skb: Skb, cp: Conn, pp: protocols.Protocol) -> bool:
+    """Should a packet that opens a connection leave the one that its ports are known by?
+
+    True: the old connection is ending. Without conntrack there is no confirmed entry in the way.
+    """
+    sysctl = ipvs.sysctl
+    dest = ipvs.services.dest_of(cp.dest) if cp.dest else None
+    if sysctl.expire_nodest_conn and dest and dest.weight == 0:
+        why = "its real server has weight 0"
+    elif sysctl.conn_reuse_mode and not cp.control and pp.expects_new(cp, sysctl.conn_reuse_mode):
+        why = "the client uses its port again"
+    else:
+        return False
+    if not cp.n_control:
+        ipvs.table.conn_expire_now(cp, skb.now)
+    if skb.walk:
+        skb.walk.step(1, "ip_vs_in", f"scheduled anew: {why}", state=cp.state_name)
+    return True
+
+
+def _dest_flags(ipvs: NetnsIpvs, cp: Conn) -> int:
+    dest = ipvs.services.dest_of(cp.dest)
+    return dest.rec.flags if dest else 0
+
+
+def _count_in_packet(ipvs: NetnsIpvs, cp: Conn) -> None:
+    """in_pkts; a one-packet connection counts for its template. The sync decision belongs here."""
+    if not cp.flags & ConnFlag.ONE_PACKET:
+        cp.in_pkts += 1
+    elif cp.control and (template := ipvs.table.conn_at(cp.control)):
+        template.in_pkts += 1
+
+
+def conn_schedule(
+    ipvs: NetnsIpvs, skb: Skb, iph: Header, pp: protocols.Protocol
+) -> tuple[Conn | None, Verdict]:
+    """tcp_conn_schedule, udp_conn_schedule, sctp_conn_schedule: a connection, or the verdict without one."""
+    record = skb.walk
+    skb.why = Why.NONE
+    why = pp.schedulable(ipvs, iph)
+    if why != Why.NONE:
+        if record:
+            record.step(1, f"{pp.name.lower()}_conn_schedule", f"not schedulable: {why.label}")
+        return None, skb.drop(why) if why == Why.SHORT else skb.accept(why)
+    vaddr, vport = (iph.saddr, iph.sport) if iph.inverse else (iph.daddr, iph.dport)
+    svc = ipvs.services.find(iph.af, skb.mark, iph.protocol, vaddr, vport, ipvs.unprivileged_port_start)
+    if svc is None:
+        if record:
+            record.step(
+                2, "ip_vs_service_find", "no service", protocol=pp.name, address=walk.endpoint(vaddr, vport)
+            )
+        return None, skb.accept(Why.NO_SERVICE)
+    if record:
+        record.step(2, "ip_vs_service_find", "found", scheduler=svc.spec.sched_name, servers=len(svc.dests))
+    cp = ip_vs_schedule(ipvs, svc, skb, iph)
+    if cp:
+        return cp, NF_ACCEPT
+    if skb.why == Why.NONE:
+        return None, ip_vs_leave(ipvs, svc, skb, iph)
+    return None, NF_DROP if skb.why in (Why.TABLE_FULL, Why.PE) else NF_ACCEPT
+
+
+def ip_vs_schedule(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Conn | None:
+    """ip_vs_schedule: a connection to a real server of the service.
+
+    None with `skb.why` NONE: there is none (ip_vs_leave decides); with another reason: the packet is
+    ignored (accepted) or, for TABLE_FULL and PE, dropped.
+    """
+    record = skb.walk
+    if not iph.flags & Hdr.PORTS:
+        skb.why = Why.SHORT
+        return None
+    caddr, cport, vaddr, vport = (
+        (iph.daddr, iph.dport, iph.saddr, iph.sport)
+        if iph.inverse
+        else (iph.saddr, iph.sport, iph.daddr, iph.dport)
+    )
+    if cport == FTPDATA:
+        skb.why = Why.CLIENT_PORT
+        return None
+    if skb.loopback:
+        iph.inverse = not iph.inverse
+        reply = ipvs.table.conn_in_get(iph)
+        iph.inverse = not iph.inverse
+        if reply:
+            skb.why = Why.OWN_REPLY
+            return None
+    if svc.persistent:
+        return ip_vs_sched_persist(ipvs, svc, skb, iph)
+    if not svc.key.fwmark and vport != svc.key.port:
+        return None
+    dest = svc.scheduler.schedule(iph) if svc.scheduler else None
+    if dest is None:
+        if record:
+            record.step(3, f"ip_vs_{svc.spec.sched_name}_schedule", "no real server can take it")
+        return None
+    if record:
+        record.step(
+            3, f"ip_vs_{svc.spec.sched_name}_schedule", walk.endpoint(dest.spec.addr, dest.spec.port),
+            weight=dest.weight, active=dest.rec.activeconns, inactive=dest.rec.inactconns,
+        )  # fmt: skip
+    flags = ConnFlag.ONE_PACKET if svc.one_packet and iph.protocol == UDP else ConnFlag(0)
+    cp = ipvs.table.conn_new(
+        svc.key.af, iph.protocol, caddr, cport, vaddr, vport, dest.spec.af, dest.spec.addr,
+        dest.spec.port or vport, skb.mark, flags, dest.rec.index, skb.now,
+    )  # fmt: skip
+    if cp is None:
+        skb.why = Why.TABLE_FULL
+        return None
+    if record:
+        record.step(3, "ip_vs_conn_new", "made", **walk.entry(cp, skb.now))
+    ipvs.table.conn_stats(cp)
+    return cp
+
+
+def ip_vs_leave(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Verdict:
+    """ip_vs_leave: there is a service, but no real server for this packet."""
+    record = skb.walk
+    if not iph.flags & Hdr.PORTS:
+        return skb.drop(Why.SHORT)
+    if ipvs.sysctl.cache_bypass and svc.key.fwmark and not iph.flags & (Hdr.INVERSE | Hdr.ICMP):
+        local = ipvs.routes.is_local(iph.af, iph.daddr)
+        if not _to_many(iph) and not local:
+            return _bypass(ipvs, svc, skb, iph)
+    if svc.key.port == FTPPORT and iph.dport != FTPPORT:
+        return skb.accept(Why.FTP_DATA)
+    why = _why_no_dest(svc)
+    if iph.flags & Hdr.ICMP:
+        return skb.drop(why)
+    if record:
+        record.step(2, "ip_vs_leave", "dropped, the client is told: port unreachable", reason=why.label)
+    icmp.port_unreachable(ipvs, skb)
+    return skb.drop(why)
+
+
+def _bypass(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Verdict:
+    flags = ConnFlag.BYPASS
+    if svc.one_packet and iph.protocol == UDP:
+        flags |= ConnFlag.ONE_PACKET
+    zero = bytes(4 if iph.af == AF_INET else 16)
+    cp = ipvs.table.conn_new(
+        iph.af, iph.protocol, iph.saddr, iph.sport, iph.daddr, iph.dport, iph.af, zero, 0,
+        skb.mark, flags, 0, skb.now,
+    )  # fmt: skip
+    if cp is None:
+        return skb.drop(Why.TABLE_FULL)
+    ipvs.table.set_state(cp, Dir.INPUT, iph)
+    verdict = ip_vs_bypass_xmit(ipvs, skb, cp, iph)
+    cp.in_pkts += 1
+    ipvs.table.conn_put(cp, skb.now)
+    return verdict
+
+
+def _why_no_dest(svc: Service) -> Why:
+    if not svc.dests:
+        return Why.NO_DEST
+    return Why.OVERLOAD if any(d.weight > 0 for d in svc.dests) else Why.WEIGHT_0
+
+
+# ------------------------------------------------------------------------------ replies
+
+
+def ip_vs_out(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
+    """ip_vs_out (ip_vs_out_hook): a packet from a real server, at LOCAL_IN, FORWARD and LOCAL_OUT."""
+    if skb.ipvs_property:
+        return NF_ACCEPT
+    iph, record = skb.iph, skb.walk
+    if record:
+        record.step(0, "ip_vs_out", "begin", hook=skb.hook.name)
+    if iph.protocol in (ICMP, ICMPV6):
+        verdict = ip_vs_out_icmp(ipvs, skb)
+        if verdict is not None:
+            return verdict
+        return skb.accept(Why.ICMP_TYPE)
+    pp = protocols.BY_NUMBER.get(iph.protocol)
+    if pp is None:
+        return skb.accept(Why.PROTOCOL)
+    if iph.flags & Hdr.LATER:
+        return skb.accept(Why.FRAGMENT)
+    cp = ipvs.table.conn_out_get(iph)
+    if cp:
+        return handle_response(ipvs, skb, cp, iph)
+    if record:
+        record.step(1, "ip_vs_conn_out_get", "no connection", packet=walk.describe(iph))
+    if ipvs.sysctl.nat_icmp_send and pp.number in (6, 17, 132):
+        return _tell_server(ipvs, skb, iph, pp)
+    return skb.accept(Why.NO_CONN)
+
+
+def handle_response(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
+    """handle_response: the reply of a NAT server becomes the virtual service's; of others it is only seen."""
+    record = skb.walk
+    if record:
+        record.before = walk.entry(cp, skb.now)
+        record.step(1, "ip_vs_conn_out_get", "found", packet=walk.describe(iph))
+    if cp.flags & ConnFlag.FWD_MASK == ConnFlag.MASQ:
+        skb.pkt.snat(cp)
+        skb.modified = True
+        if record:
+            record.step(2, "handle_response", "source rewritten to the virtual service")
+    ipvs.table.out_stats(cp, skb.pkt.len)
+    ipvs.table.set_state(cp, Dir.OUTPUT, iph)
+    skb.ipvs_property = True
+    ipvs.table.conn_put(cp, skb.now)
+    if record:
+        record.step(1, "ip_vs_set_state", cp.state_name, direction="OUTPUT", timeout=cp.timeout)
+        record.after = walk.entry(cp, skb.now)
+    return skb.accept(Why.REPLY)
+
+
+def _tell_server(ipvs: NetnsIpvs, skb: Skb, iph: Header, pp: protocols.Protocol) -> Verdict:
+    """sysctl nat_icmp_send: a NAT server's packet of no connection is answered (reference 1.7, step 7)."""
+    if not iph.flags & Hdr.PORTS or not ipvs.services.has_real_service(
+        iph.af, iph.protocol, iph.saddr, iph.sport
+    ):
+        return skb.accept(Why.NO_CONN)
+    if (pp.number == 6 and iph.tcp_flags & protocols.RST) or (
+        pp.number == 132 and iph.chunk == protocols.SCTP_ABORT
+    ):
+        return skb.accept(Why.NO_CONN)
+    icmp.port_unreachable(ipvs, skb)
+    return skb.drop(Why.NAT_ICMP)
+
+
+# ------------------------------------------------------------------------------ ICMP errors
+
+
+def _is_error(iph: Header) -> bool:
+    """Is it an ICMP error that concerns a connection (reference 1.8)?"""
+    return iph.icmp_type in V4_ERRORS if iph.protocol == ICMP else iph.icmp_type < 128
+
+
+def _related(skb: Skb) -> tuple[Header | None, Verdict | None]:
+    """What an ICMP error quotes, or the verdict without a look at the table; (None, None): not related."""
+    iph = skb.iph
+    if (iph.protocol == ICMP) != (iph.af == AF_INET) or iph.flags & Hdr.LATER:
+        return None, None
+    if not iph.flags & Hdr.L4:
+        return None, skb.drop(Why.SHORT)
+    if not _is_error(iph):
+        return None, None
+    if iph.af != AF_INET and iph.flags & Hdr.FRAGMENT:
+        return None, skb.drop(Why.FRAGMENT)
+    quoted = skb.pkt.quoted()
+    if quoted is None:
+        return None, skb.accept(Why.SHORT)
+    return quoted, None
+
+
+def ip_vs_out_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
+    """ip_vs_out_icmp: an error from a real server's side. None: not related to any connection's protocol."""
+    quoted, verdict = _related(skb)
+    if quoted is None:
+        return verdict
+    if quoted.protocol not in protocols.BY_NUMBER or quoted.flags & Hdr.LATER:
+        return skb.accept(Why.PROTOCOL)
+    quoted.inverse = True
+    cp = ipvs.table.conn_out_get(quoted)
+    quoted.inverse = False
+    record = skb.walk
+    if record:
+        record.step(1, "ip_vs_out_icmp", "found" if cp else "no connection", quoted=walk.describe(quoted))
+    if cp is None:
+        return skb.accept(Why.NO_CONN)
+    if record:
+        record.before = walk.entry(cp, skb.now)
+    return handle_response_icmp(ipvs, skb, quoted, cp)
+
+
+def handle_response_icmp(ipvs: NetnsIpvs, skb: Skb, quoted: Header, cp: Conn) -> Verdict:
+    """handle_response_icmp: checksum, translation, counters; state and timer stay."""
+    if cp.flags & ConnFlag.FWD_MASK == ConnFlag.MASQ:
+        if not skb.pkt.l4_csum_ok():
+            return skb.drop(Why.CHECKSUM)
+        skb.pkt.nat_icmp(quoted, cp, 1)
+        skb.modified = True
+    ipvs.table.out_stats(cp, skb.pkt.len)
+    skb.ipvs_property = True
+    return skb.accept(Why.ICMP_OUT)
+
+
+def ip_vs_in_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
+    """ip_vs_in_icmp: an error from the client's side. None: not related to any connection's protocol."""
+    quoted, verdict = _related(skb)
+    if quoted is None:
+        return verdict
+    pp = protocols.BY_NUMBER.get(quoted.protocol)
+    if pp is None:
+        return skb.accept(Why.PROTOCOL)
+    if quoted.flags & Hdr.LATER:
+        return skb.accept(Why.FRAGMENT)
+    quoted.inverse = True
+    cp, made = ipvs.table.conn_in_get(quoted), False
+    if cp is None:
+        if not ipvs.sysctl.schedule_icmp:
+            if skb.walk:
+                skb.walk.step(1, "ip_vs_in_icmp", "no connection", quoted=walk.describe(quoted))
+            return skb.accept(Why.NO_CONN)
+        cp, verdict = conn_schedule(ipvs, skb, quoted, pp)
+        if cp is None:
+            return verdict
+        made = True
+    if skb.walk:
+        skb.walk.step(1, "ip_vs_in_icmp", "found", quoted=walk.describe(quoted))
+    if skb.iph.af == AF_INET and not skb.pkt.l4_csum_ok():
+        verdict = skb.drop(Why.CHECKSUM)
+    elif (
+        skb.iph.af != AF_INET and skb.hook == Hook.LOCAL_OUT and cp.flags & ConnFlag.FWD_MASK != ConnFlag.MASQ
+    ):
+        verdict = skb.accept(Why.ICMP_IN)
+    else:
+        ipvs.table.in_stats(cp, skb.pkt.len)
+        quoted.inverse = False
+        verdict = ip_vs_icmp_xmit(ipvs, skb, cp, quoted)
+    if made:
+        ipvs.table.conn_put(cp, skb.now)
+    return verdict
+
+
+def ip_vs_forward_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
+    """ip_vs_forward_icmp: errors for addresses that are not local (fwmark services)."""
+    if skb.iph.protocol not in (ICMP, ICMPV6):
+        return NF_ACCEPT
+    verdict = ip_vs_in_icmp(ipvs, skb)
+    return NF_ACCEPT if verdict is None else verdict
+
+
+__all__ = ["NF_ACCEPT", "NF_DROP", "NF_STOLEN", "ip_vs_in", "ip_vs_out", "nf_hook"]

@@ -1,0 +1,116 @@
+"""A packet on its way through the hooks, and the world it passes through (struct sk_buff, netns_ipvs)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Final
+
+from uvs.engine.core import Header, Packet, Table, Why
+from uvs.ipvs.icmp_limit import IcmpLimit
+from uvs.ipvs.route import Routes
+from uvs.ipvs.services import Services
+from uvs.ipvs.sysctl import Sysctl
+from uvs.ipvs.walk import Recorder, Walk
+
+
+class Hook(enum.IntEnum):
+    """Netfilter hooks by their numbers: NF_INET_* (include/uapi/linux/netfilter.h)."""
+
+    LOCAL_IN = 1
+    FORWARD = 2
+    LOCAL_OUT = 3
+
+
+class Verdict(enum.IntEnum):
+    """NF_* verdicts. STOLEN: IPVS consumed the packet; what it became is in `Skb.sends`."""
+
+    DROP = 0
+    ACCEPT = 1
+    STOLEN = 2
+
+
+NF_DROP: Final = Verdict.DROP
+NF_ACCEPT: Final = Verdict.ACCEPT
+NF_STOLEN: Final = Verdict.STOLEN
+
+
+class Skb:
+    """One packet at one hook. The buffer is reused: `begin` starts the next packet."""
+
+    __slots__ = (
+        "hook",
+        "indev",
+        "iph",
+        "ipvs_property",
+        "mark",
+        "modified",
+        "now",
+        "pkt",
+        "sends",
+        "walk",
+        "why",
+    )
+
+    def __init__(self) -> None:
+        self.pkt = Packet()
+        self.iph: Header = self.pkt.iph
+        self.hook = Hook.LOCAL_IN
+        self.mark = 0
+        self.indev = 0  # input interface; 0: none, 1: loopback
+        self.now = 0
+        self.ipvs_property = False  # handled: later hooks let it pass
+        self.modified = False  # an ACCEPTed packet has new content
+        self.why = Why.NONE
+        self.sends: list[tuple[int, bytes]] = []  # (next hop, packet) to be sent
+        self.walk: Walk | None = None
+
+    def begin(self, hook: Hook, data: bytes, mark: int, indev: int, now: int) -> int:
+        """Load a packet; returns 0 or why it cannot be read."""
+        self.hook, self.mark, self.indev, self.now = hook, mark, indev, now
+        self.ipvs_property = self.modified = False
+        self.why = Why.NONE
+        self.sends = []
+        self.walk = None
+        return self.pkt.load(data, mark)
+
+    def drop(self, why: Why) -> Verdict:
+        """NF_DROP for a reason."""
+        self.why = why
+        return NF_DROP
+
+    def accept(self, why: Why) -> Verdict:
+        """NF_ACCEPT for a reason."""
+        self.why = why
+        return NF_ACCEPT
+
+    @property
+    def loopback(self) -> bool:
+        """Made on this host, or received from the loopback device."""
+        return self.hook == Hook.LOCAL_OUT or self.indev <= 1
+
+
+class NetnsIpvs:
+    """One director's IPVS (struct netns_ipvs): table, services, routes, sysctls, clock, counts by reason."""
+
+    def __init__(self, table: Table, routes: Routes, clock: Callable[[], int]) -> None:
+        self.table = table
+        self.routes = routes
+        self.clock = clock
+        self.services = Services(table, routes, clock)
+        self.sysctl = Sysctl()
+        self.sysctl.observers.append(self._sysctl_changed)
+        self.recorder = Recorder()
+        self.why: list[int] = [0] * len(Why)
+        self.icmp_limit = IcmpLimit()
+        self.unprivileged_port_start = 1024  # net.ipv4.ip_unprivileged_port_start of the host
+        self.ident = 1  # IP identification of our own packets
+
+    def _sysctl_changed(self, name: str, value: int) -> None:
+        if name == "secure_tcp":
+            self.table.secure_tcp(value > 1)
+
+    def next_ident(self) -> int:
+        """An identification for a packet of our own (16 bits, never 0)."""
+        self.ident = self.ident % 0xFFFF + 1
+        return self.ident

@@ -1,0 +1,192 @@
+"""Transmitters: how a request leaves for its real server (ip_vs_xmit.c; reference 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from uvs.engine.core import AF_INET, Conn, ConnFlag, Hdr, Header, Why
+from uvs.ipvs import icmp
+from uvs.ipvs.route import Route
+from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
+
+# IP_VS_RT_MODE_*: what kind of route a transmitter may take.
+RT_LOCAL, RT_NON_LOCAL, RT_RDR, RT_KNOWN_NH, RT_TUNNEL = 1, 2, 4, 16, 32
+
+Transmitter = Callable[[NetnsIpvs, Skb, Conn, Header], Verdict]
+
+
+def _is_loopback(af: int, addr: bytes) -> bool:
+    return addr[0] == 127 if af == AF_INET else addr == bytes(15) + b"\1"
+
+
+def _crosses_boundary(ipvs: NetnsIpvs, skb: Skb, local: bool, mode: int) -> bool:
+    """crosses_local_route_boundary: must not take a packet from the host to the net, or back, unasked."""
+    iph = skb.iph
+    if local:
+        here = skb.hook == Hook.LOCAL_IN or (
+            skb.hook == Hook.LOCAL_OUT and ipvs.routes.is_local(iph.af, iph.daddr)
+        )
+        return not mode & RT_LOCAL or not (mode & RT_RDR or here)
+    return not mode & RT_NON_LOCAL or _is_loopback(iph.af, iph.saddr)
+
+
+def ip_vs_get_out_rt(
+    ipvs: NetnsIpvs, skb: Skb, cp: Conn, hdr: Header, af: int, daddr: bytes, mode: int
+) -> Route | None:
+    """__ip_vs_get_out_rt and its IPv6 twin: route, boundary, TTL, MTU, in this order (reference 5.1).
+
+    None: the packet goes nowhere, `skb.why` says why, and its sender has been told where IPVS tells.
+    `hdr`: the header that the connection was found by; one quoted in an ICMP error is never answered.
+    """
+    pkt, iph, walk = skb.pkt, skb.iph, skb.walk
+    index = cp.nexthop
+    route = ipvs.routes.at(index) if index else None
+    if route is None:
+        route = ipvs.routes.find(af, daddr, bool(mode & RT_KNOWN_NH))
+        if route is None:
+            skb.why = Why.NO_ROUTE
+            if walk:
+                walk.step(2, "ip_vs_get_out_rt", "no route to the real server")
+            icmp.host_unreachable(ipvs, skb)
+            return None
+        cp.nexthop = route.index
+    if _crosses_boundary(ipvs, skb, route.local, mode):
+        skb.why = Why.BOUNDARY
+        if walk:
+            walk.step(2, "crosses_local_route_boundary", "refused", local_route=route.local)
+        return None
+    if route.local:
+        if walk:
+            walk.step(2, "ip_vs_get_out_rt", "the real server is this host")
+        return route
+    if pkt.decrease_ttl():
+        skb.why = Why.TTL
+        if walk:
+            walk.step(2, "decrement_ttl", "exceeded", ttl=iph.ttl)
+        icmp.time_exceeded(ipvs, skb)
+        return None
+    mtu = route.mtu
+    if mode & RT_TUNNEL:
+        mtu -= 20 if af == AF_INET else 40
+        if mtu < (68 if af == AF_INET else 1280):
+            skb.why = Why.TOO_BIG
+            return None
+    if walk:
+        walk.step(2, "ip_vs_get_out_rt", f"next hop {route.index}, TTL less one", mtu=mtu, length=pkt.len)
+    if pkt.len > mtu and not _ensure_mtu_is_adequate(ipvs, skb, hdr, mtu, mode):
+        return None
+    return route
+
+
+def _ensure_mtu_is_adequate(ipvs: NetnsIpvs, skb: Skb, hdr: Header, mtu: int, mode: int) -> bool:
+    """ensure_mtu_is_adequate, for a packet longer than `mtu`; False: too big, the sender was told."""
+    iph, related = skb.iph, hdr.flags & Hdr.ICMP
+    if iph.af == AF_INET:
+        if not iph.flags & Hdr.DF or related or (mode & RT_TUNNEL and not ipvs.sysctl.pmtu_disc):
+            return True  # egress fragments it
+    elif related:
+        skb.why = Why.TOO_BIG
+        return False
+    skb.why = Why.TOO_BIG
+    if skb.walk:
+        skb.walk.step(2, "ensure_mtu_is_adequate", "too big", length=skb.pkt.len, mtu=mtu)
+    icmp.too_big(ipvs, skb, mtu)
+    return False
+
+
+def _send(skb: Skb, route: Route, why: Why) -> Verdict:
+    skb.sends.append((route.index, skb.pkt.data))
+    skb.ipvs_property = True
+    skb.why = why
+    return NF_STOLEN
+
+
+def ip_vs_nat_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
+    """NAT: destination := real server; a local one goes on to the local stack, rewritten."""
+    if cp.flags & ConnFlag.NO_CPORT and iph.flags & Hdr.PORTS:
+        ipvs.table.conn_fill_cport(cp, iph.sport)
+    daddr = cp.daddr
+    route = ip_vs_get_out_rt(ipvs, skb, cp, iph, cp.daf, daddr, RT_LOCAL | RT_NON_LOCAL | RT_RDR)
+    if route is None:
+        return NF_DROP
+    if route.local and _is_loopback(cp.daf, daddr) and not skb.loopback:
+        return skb.drop(Why.BOUNDARY)
+    skb.pkt.dnat(cp)
+    if skb.walk:
+        skb.walk.step(2, "tcp_dnat_handler" if iph.protocol == 6 else "dnat_handler", "destination rewritten")
+    if route.local:
+        skb.modified = skb.ipvs_property = True
+        return skb.accept(Why.LOCAL)
+    return _send(skb, route, Why.FORWARDED)
+
+
+def ip_vs_dr_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
+    """Direct routing: only the MAC addresses change."""
+    route = ip_vs_get_out_rt(ipvs, skb, cp, iph, cp.daf, cp.daddr, RT_LOCAL | RT_NON_LOCAL | RT_KNOWN_NH)
+    if route is None:
+        return NF_DROP
+    if route.local:
+        return skb.accept(Why.LOCAL)
+    return _send(skb, route, Why.FORWARDED)
+
+
+def ip_vs_tunnel_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
+    """Tunnelling by ipip: an outer header in front."""
+    daf, daddr = cp.daf, cp.daddr
+    route = ip_vs_get_out_rt(ipvs, skb, cp, iph, daf, daddr, RT_LOCAL | RT_NON_LOCAL | RT_TUNNEL)
+    if route is None:
+        return NF_DROP
+    if route.local:
+        return skb.accept(Why.LOCAL)
+    why = skb.pkt.encap_ipip(daf, route.saddr, daddr, bool(ipvs.sysctl.pmtu_disc), ipvs.next_ident())
+    if why:
+        return skb.drop(Why(why))
+    if skb.walk:
+        skb.walk.step(2, "ip_vs_tunnel_xmit", "outer header put in front", length=skb.pkt.len)
+    return _send(skb, route, Why.FORWARDED)
+
+
+def ip_vs_bypass_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
+    """cache_bypass: to the packet's own destination."""
+    route = ip_vs_get_out_rt(ipvs, skb, cp, iph, iph.af, iph.daddr, RT_NON_LOCAL)
+    if route is None:
+        return NF_DROP
+    return _send(skb, route, Why.BYPASS)
+
+
+def ip_vs_null_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
+    """LOCALNODE: to the local stack, unchanged."""
+    return skb.accept(Why.LOCAL)
+
+
+TRANSMITTERS: dict[int, Transmitter] = {
+    ConnFlag.MASQ: ip_vs_nat_xmit,
+    ConnFlag.LOCALNODE: ip_vs_null_xmit,
+    ConnFlag.TUNNEL: ip_vs_tunnel_xmit,
+    ConnFlag.DROUTE: ip_vs_dr_xmit,
+    ConnFlag.BYPASS: ip_vs_bypass_xmit,
+}
+
+
+def ip_vs_icmp_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, quoted: Header) -> Verdict:
+    """ip_vs_icmp_xmit: an ICMP error from the client's side, on to the real server (reference 1.8, 5.7)."""
+    if cp.flags & ConnFlag.FWD_MASK != ConnFlag.MASQ:
+        transmit = TRANSMITTERS.get(cp.flags & ConnFlag.FWD_MASK)
+        verdict = transmit(ipvs, skb, cp, quoted) if transmit else NF_ACCEPT
+        cp.in_pkts += 1
+        if verdict != NF_DROP:
+            skb.why = Why.ICMP_IN
+        return verdict
+    mode = RT_NON_LOCAL if skb.hook == Hook.FORWARD else RT_LOCAL | RT_NON_LOCAL | RT_RDR
+    route = ip_vs_get_out_rt(ipvs, skb, cp, quoted, cp.daf, cp.daddr, mode)
+    if route is None:
+        return NF_DROP
+    if route.local and _is_loopback(cp.daf, cp.daddr) and not skb.loopback:
+        return skb.drop(Why.BOUNDARY)
+    skb.pkt.nat_icmp(quoted, cp, 0)
+    if skb.walk:
+        skb.walk.step(2, "ip_vs_nat_icmp", "destination and quoted source rewritten")
+    if route.local:
+        skb.modified = skb.ipvs_property = True
+        return skb.accept(Why.ICMP_IN)
+    return _send(skb, route, Why.ICMP_IN)
