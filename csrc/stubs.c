@@ -1,20 +1,6 @@
 /* Temporary: removed once table and packet code have landed. */
 #include <stdlib.h>
 #include "uvs.h"
-__attribute__((weak, noreturn)) const char * uvs_why_name(int why) { abort(); }
-__attribute__((weak, noreturn)) struct uvs_packet * uvs_packet_new(void) { abort(); }
-__attribute__((weak, noreturn)) void uvs_packet_free(struct uvs_packet *p) { abort(); }
-__attribute__((weak, noreturn)) int uvs_packet_load(struct uvs_packet *p, const uint8_t *data, uint32_t len, uint32_t mark) { abort(); }
-__attribute__((weak, noreturn)) int uvs_packet_parse(struct uvs_packet *p) { abort(); }
-__attribute__((weak, noreturn)) int uvs_quoted_parse(const struct uvs_packet *p, struct uvs_iphdr *quoted) { abort(); }
-__attribute__((weak, noreturn)) int uvs_quoted_parse_at(const struct uvs_packet *p, uint32_t off, int af, struct uvs_iphdr *quoted) { abort(); }
-__attribute__((weak, noreturn)) uint16_t uvs_csum(const uint8_t *data, uint32_t len, uint64_t sum) { abort(); }
-__attribute__((weak, noreturn)) uint64_t uvs_csum_add(const uint8_t *data, uint32_t len, uint64_t sum) { abort(); }
-__attribute__((weak, noreturn)) uint64_t uvs_csum_pseudo(const struct uvs_iphdr *iph, uint32_t l4len) { abort(); }
-__attribute__((weak, noreturn)) uint16_t uvs_csum_replace(uint16_t check, const uint8_t *a, const uint8_t *b, uint32_t len) { abort(); }
-__attribute__((weak, noreturn)) uint32_t uvs_crc32c(const uint8_t *data, uint32_t len) { abort(); }
-__attribute__((weak, noreturn)) int uvs_l4_csum_ok(const struct uvs_packet *p) { abort(); }
-__attribute__((weak, noreturn)) void uvs_csum_fill(struct uvs_packet *p) { abort(); }
 __attribute__((weak, noreturn)) struct uvs_table * uvs_table_open(const char *path, uint32_t conn_max, const uint8_t *boot_id, uint64_t now, char *msg, size_t msglen) { abort(); }
 __attribute__((weak, noreturn)) void uvs_table_close(struct uvs_table *t) { abort(); }
 __attribute__((weak, noreturn)) void uvs_table_info(const struct uvs_table *t, struct uvs_table_info *info) { abort(); }
@@ -50,9 +36,3 @@ __attribute__((weak, noreturn)) int uvs_sctp_next(int dir, int event, int state)
 __attribute__((weak, noreturn)) const char * uvs_state_name(int protocol, int state) { abort(); }
 __attribute__((weak, noreturn)) uint32_t * uvs_timeouts(struct uvs_table *t, int protocol) { abort(); }
 __attribute__((weak, noreturn)) void uvs_secure_tcp(struct uvs_table *t, int on) { abort(); }
-__attribute__((weak, noreturn)) int uvs_decrease_ttl(struct uvs_packet *p) { abort(); }
-__attribute__((weak, noreturn)) void uvs_dnat(struct uvs_packet *p, const struct uvs_conn *c) { abort(); }
-__attribute__((weak, noreturn)) void uvs_snat(struct uvs_packet *p, const struct uvs_conn *c) { abort(); }
-__attribute__((weak, noreturn)) void uvs_nat_icmp(struct uvs_packet *p, const struct uvs_iphdr *quoted, const struct uvs_conn *c, int inout) { abort(); }
-__attribute__((weak, noreturn)) int uvs_encap_ipip(struct uvs_packet *p, int af, const union uvs_addr *saddr, const union uvs_addr *daddr, int pmtu_disc, uint16_t id) { abort(); }
-__attribute__((weak, noreturn)) int uvs_fragment(const struct uvs_packet *p, uint32_t mtu, uint32_t n, uint32_t id, uint8_t *out) { abort(); }
