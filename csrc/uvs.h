@@ -85,7 +85,7 @@ union uvs_addr {
 /* flags of struct uvs_iphdr */
 #define UVS_HDR_INVERSE 1  /* addresses and ports are read swapped */
 #define UVS_HDR_ICMP 2     /* quoted in an ICMP error */
-#define UVS_HDR_FRAGMENT 4 /* part of a fragmented datagram */
+#define UVS_HDR_FRAGMENT 4 /* part of a fragmented datagram; not an atomic fragment (RFC 6946) */
 #define UVS_HDR_LATER 8    /* not its first part: no transport header */
 #define UVS_HDR_PORTS 16   /* both ports are readable */
 #define UVS_HDR_L4 32      /* the whole fixed transport header is readable */
@@ -111,7 +111,8 @@ struct uvs_iphdr {
 	uint16_t segment;              /* TCP payload bytes */
 };
 
-/* A packet and its buffer: UVS_HEADROOM bytes, then up to UVS_PACKET_MAX. */
+/* A packet and its buffer: UVS_HEADROOM bytes, then up to UVS_PACKET_MAX (IPv6: 40 more,
+ * since its length field leaves the IP header out). */
 struct uvs_packet {
 	uint8_t *data;     /* first byte of the IP header */
 	uint32_t len;      /* of the IP datagram */
@@ -131,17 +132,20 @@ int uvs_packet_load(struct uvs_packet *p, const uint8_t *data, uint32_t len, uin
 int uvs_packet_parse(struct uvs_packet *p);
 
 /* The header quoted in an ICMP or ICMPv6 error, or, by _at, an IP header of family
- * `af` that starts `off` bytes into the packet.  The quoted total length may exceed
- * what is there.  Returns 0 or UVS_WHY_SHORT. */
+ * `af` that starts `off` bytes into the packet.  The quoted total length is not looked
+ * at: it may exceed what is there, and some senders swap or shorten it.  Flag ICMP is
+ * set.  Returns 0, or UVS_WHY_SHORT when there is no such header to read. */
 int uvs_quoted_parse(const struct uvs_packet *p, struct uvs_iphdr *quoted);
 int uvs_quoted_parse_at(const struct uvs_packet *p, uint32_t off, int af, struct uvs_iphdr *quoted);
 
 /* ----------------------------------------------------------------- checksums */
 
 /* Ones' complement sum of RFC 1071 over bytes, folded and complemented; `sum` is an
- * unfolded partial sum to start from.  The result is in memory order: store it as is. */
+ * unfolded partial sum to start from, made over an even number of bytes.  The result is in
+ * memory order: store it as is. */
 uint16_t uvs_csum(const uint8_t *data, uint32_t len, uint64_t sum);
-/* Unfolded sum of a range, and of the pseudo header of `iph` for `l4len` bytes. */
+/* Unfolded sum of a range, and of the pseudo header of `iph` for `l4len` bytes (IPv6: final
+ * protocol; the destination is the IP header's, a routing header is not followed). */
 uint64_t uvs_csum_add(const uint8_t *data, uint32_t len, uint64_t sum);
 uint64_t uvs_csum_pseudo(const struct uvs_iphdr *iph, uint32_t l4len);
 /* RFC 1624: a 16-bit checksum after `len` (even) bytes changed from a to b. */
@@ -342,7 +346,8 @@ int uvs_decrease_ttl(struct uvs_packet *p);
  * service); checksums incremental, UDP 0 over IPv4 made whole, SCTP CRC if a port changes. */
 void uvs_dnat(struct uvs_packet *p, const struct uvs_conn *c);
 void uvs_snat(struct uvs_packet *p, const struct uvs_conn *c);
-/* NAT of an ICMP error and its quoted header (reference 5.7). inout 1: from the server. */
+/* NAT of an ICMP error and its quoted header (reference 5.7). inout 1: from the server.  A fragment of
+ * such a message is left alone. */
 void uvs_nat_icmp(struct uvs_packet *p, const struct uvs_iphdr *quoted, const struct uvs_conn *c, int inout);
 /* Put an outer header in front (reference 5.4, ipip).  `id`: for an outer IPv4 without DF.
  * p->iph is the outer header afterwards.  0, or UVS_WHY_TOO_BIG beyond 65535. */
@@ -351,7 +356,8 @@ int uvs_encap_ipip(struct uvs_packet *p, int af, const union uvs_addr *saddr, co
 
 /* Fragments of a packet that is larger than `mtu` (RFC 791; for IPv6 as its source does,
  * RFC 8200 4.5, with `id`).  Writes fragment number `n` (from 0) to `out` (room `mtu`) and returns
- * its length; 0 after the last; -1 if it may not or cannot be fragmented.  DF is not looked at. */
+ * its length; 0 after the last; -1 if it may not or cannot be fragmented.  DF is not looked at and not
+ * kept; an IPv4 packet with DF and identification 0 gets `id`. */
 int uvs_fragment(const struct uvs_packet *p, uint32_t mtu, uint32_t n, uint32_t id, uint8_t *out);
 
 #endif

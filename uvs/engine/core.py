@@ -152,10 +152,11 @@ else:
 class Header:
     """One parsed IP header (`struct uvs_iphdr`): a packet's own, or one quoted in an ICMP error."""
 
-    __slots__ = ("_c",)
+    __slots__ = ("_c", "_owner")
 
-    def __init__(self, cdata: Any = None) -> None:
+    def __init__(self, cdata: Any = None, owner: Any = None) -> None:
         self._c = ffi.new("struct uvs_iphdr *") if cdata is None else cdata
+        self._owner = owner  # keeps the packet alive that this header is a part of
 
     af = _field("af", "address family, 2 or 10")
     protocol = _field("protocol", "transport protocol number")
@@ -172,6 +173,8 @@ class Header:
     icmp_type = _field("icmp_type", "ICMP type (with Hdr.L4)")
     icmp_code = _field("icmp_code", "ICMP code (with Hdr.L4)")
     chunk = _field("chunk", "type of the first SCTP chunk, 255 = none")
+    next_chunk = _field("next_chunk", "type of the second SCTP chunk, 255 = none")
+    segment = _field("segment", "TCP payload bytes (with Hdr.L4)")
 
     @property
     def saddr(self) -> bytes:
@@ -199,15 +202,14 @@ class Header:
 class Packet:
     """A packet in a buffer of the engine, reused from packet to packet."""
 
-    __slots__ = ("_c", "_out", "iph")
+    __slots__ = ("_c", "iph")
 
     def __init__(self) -> None:
         raw = lib.uvs_packet_new()
         if raw == ffi.NULL:
             raise MemoryError("no memory for a packet buffer")
         self._c = ffi.gc(raw, lib.uvs_packet_free)
-        self.iph = Header(ffi.addressof(self._c, "iph"))
-        self._out: Any = None
+        self.iph = Header(ffi.addressof(self._c, "iph"), self._c)
 
     def load(self, data: bytes, mark: int = 0) -> int:
         """Copy an IP datagram in and parse it: 0, or Why.SHORT or Why.MALFORMED."""
@@ -624,10 +626,20 @@ def state_name(protocol: int, state: int) -> str:
     return ffi.string(lib.uvs_state_name(protocol, state)).decode()  # type: ignore[no-any-return]
 
 
+def why_name(why: int) -> str:
+    """uvs_why_name: `no_service` for Why.NO_SERVICE, `?` for a number that is no reason."""
+    return ffi.string(lib.uvs_why_name(why)).decode()  # type: ignore[no-any-return]
+
+
 def checksum(data: bytes) -> int:
     """RFC 1071 checksum of bytes, as the number that stands in the packet (big-endian)."""
     value: int = lib.uvs_csum(ffi.from_buffer(data), len(data), 0)
     return int.from_bytes(value.to_bytes(2, "little" if _LITTLE else "big"), "big")
+
+
+def crc32c(data: bytes) -> int:
+    """CRC32c of RFC 9260 appendix A (SCTP puts it into the packet little-endian)."""
+    return lib.uvs_crc32c(ffi.from_buffer(data), len(data))  # type: ignore[no-any-return]
 
 
 _LITTLE = bytes(ffi.buffer(ffi.new("uint16_t *", 1))) == b"\1\0"
