@@ -59,12 +59,12 @@ def _send(ipvs: NetnsIpvs, skb: Skb, typ: int, code: int, info: int = 0, *, limi
     if not _may_answer(skb):
         return
     peer = iph.saddr
-    if limited and not ipvs.icmp_limit.allow(peer, skb.now):
+    if limited and not ipvs.icmp_limit[iph.af].allow(peer, skb.now):
         if skb.walk:
             skb.walk.step(2, "icmp_send", "not sent: rate limit", type=typ, code=code)
         return
     route = ipvs.routes.find(iph.af, peer)
-    if route is None:
+    if route is None or route.local:
         return
     source = iph.daddr if ipvs.routes.is_local(iph.af, iph.daddr) else route.saddr
     build = _build_v4 if iph.af == AF_INET else _build_v6

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from typing import Final
 
-from uvs.engine.core import Header, Packet, Table, Why
+from uvs.engine.core import AF_INET, AF_INET6, Header, Packet, Table, Why
 from uvs.ipvs.icmp_limit import IcmpLimit
 from uvs.ipvs.route import Routes
 from uvs.ipvs.services import Services
@@ -102,7 +102,7 @@ class NetnsIpvs:
         self.sysctl.observers.append(self._sysctl_changed)
         self.recorder = Recorder()
         self.why: list[int] = [0] * len(Why)
-        self.icmp_limit = IcmpLimit()
+        self.icmp_limit = {AF_INET: IcmpLimit(), AF_INET6: IcmpLimit()}
         self.unprivileged_port_start = 1024  # net.ipv4.ip_unprivileged_port_start of the host
         self.ident = 1  # IP identification of our own packets
 

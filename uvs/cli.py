@@ -1,0 +1,74 @@
+"""The `uvs` command: finds the subcommand's module and runs it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+
+from uvs import __version__
+from uvs.errors import UserError
+
+# subcommand: its module (which has `arguments(parser)` and `main(args)`), and what `uvs --help` says of it
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("uvs.director", "run the director in the foreground"),
+    "lab": ("uvs.lab.command", "an LVS in network namespaces: demo, up, down, status, exec"),
+    "decap": ("uvs.decap", "the real server's end of a tunnel, without kernel modules"),
+    "sysctl": ("uvs.control.sysctl_command", "show and set IPVS's knobs (net.ipv4.vs.*)"),
+    "doctor": ("uvs.doctor", "what this machine lacks or has set wrongly, and what mends it"),
+}
+
+_EPILOG = """\
+new here?  `uvs lab demo` shows NAT, direct routing and tunnelling at work, without root.
+`uvsadm` sets services and real servers of a running director, as ipvsadm does.
+exit status: 0 done, 1 something is wrong, 2 wrong use
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of `uvs` itself; a subcommand's own arguments are added when it is chosen."""
+    top = argparse.ArgumentParser(
+        prog="uvs",
+        description="LVS in userspace: a director that needs no ip_vs module.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"uvs {__version__}")
+    return top
+
+
+def command_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The whole parser; with `only`, just that subcommand is loaded (start-up stays quick)."""
+    top = parser()
+    sub = top.add_subparsers(dest="command", metavar="COMMAND")
+    for name, (module, text) in COMMANDS.items():
+        chosen = sub.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", add_help=True)
+        if only in (None, name):
+            import_module(module).arguments(chosen)
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a subcommand; returns the exit status."""
+    argv = sys.argv[1:] if argv is None else argv
+    name = next((a for a in argv if not a.startswith("-")), None)
+    top = command_parser(name if name in COMMANDS else "")
+    args = top.parse_args(argv)
+    if args.command is None:
+        top.print_help()
+        return 0
+    try:
+        status: int = import_module(COMMANDS[args.command][0]).main(args)
+    except UserError as error:
+        print(f"uvs {args.command}: {error}", file=sys.stderr)
+        return error.status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `uvs … | head`
+        sys.stderr.close()
+        return 0
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

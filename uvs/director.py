@@ -1,0 +1,216 @@
+"""`uvs run`: puts the parts together and turns the loop. It decides nothing about packets."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from uvs import __version__
+from uvs.control import state
+from uvs.control.paths import default_socket, private_directory
+from uvs.control.server import Server
+from uvs.diverted import Diverted
+from uvs.egress import Egress
+from uvs.engine.core import Table, TableError, Why
+from uvs.errors import UserError
+from uvs.ipvs.core import nf_hook
+from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict
+from uvs.ipvs.unreachable import no_neighbour
+from uvs.netfilter.diversion import Diversion
+from uvs.netfilter.errors import NetfilterError
+from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
+
+log = logging.getLogger("uvs")
+
+MARK = 0x4000_0000  # the bit that says "sent by uvs"
+TICK_S, SECOND_S, ESTIMATE_S = 0.1, 1.0, 2.0
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """`uvs run`'s options."""
+    parser.add_argument(
+        "--driver", choices=["netfilterqueue"], default="netfilterqueue", help="how packets come in and leave"
+    )
+    parser.add_argument("--queue-num", type=int, default=0, metavar="N", help="NFQUEUE number (default 0)")
+    parser.add_argument("--conn-max", type=int, default=1 << 20, metavar="N", help="connections at most (default 1048576)")
+    parser.add_argument("--socket", default=None, metavar="PATH", help="control socket (default $UVS_SOCKET or /run/uvs/control.sock)")
+    parser.add_argument("--state-dir", default=None, metavar="DIR", help="run state (default $UVS_STATE_DIR or /run/uvs)")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run until SIGTERM or SIGINT."""
+    logging.basicConfig(format="uvs: %(message)s", level=logging.INFO)
+    if not 0 <= args.queue_num <= 65535:
+        raise UserError(f"--queue-num takes 0..65535, not {args.queue_num}", 2)
+    if args.conn_max < 1:
+        raise UserError(f"--conn-max takes a number above 0, not {args.conn_max}", 2)
+    director = Director(
+        queue=args.queue_num,
+        socket_path=args.socket or default_socket(),
+        state_dir=Path(args.state_dir or os.environ.get("UVS_STATE_DIR") or Path(default_socket()).parent),
+        conn_max=args.conn_max,
+    )
+    try:
+        asyncio.run(director.run())
+    except (TableError, NetfilterError) as error:
+        raise UserError(error.strerror or str(error) if isinstance(error, OSError) else str(error)) from error
+    except PermissionError as error:
+        raise UserError(f"{error}: run it as root, or in a namespace of your own (uvs lab)") from error
+    return 0
+
+
+class Director:
+    """The parts of one director and their life."""
+
+    def __init__(self, *, queue: int, socket_path: str, state_dir: Path, conn_max: int) -> None:
+        self.queue = queue
+        self.socket_path = socket_path
+        self.state_dir = state_dir
+        self.conn_max = conn_max
+        self.skb = Skb()
+        self._undo: list[Callable[[], None]] = []
+
+    async def run(self) -> None:
+        """Start, say READY, serve until a signal, undo everything."""
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+        for sig in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(sig, done.set)
+        loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP: there is no configuration file to read again")
+        try:
+            self._start(loop)
+            log.info(
+                "%s ready: queue %d, %s, %d services, %d connections, control at %s",
+                __version__, self.queue, self.diversion.name, len(self.ipvs.services),
+                self.ipvs.table.info()["conns"], self.socket_path,
+            )  # fmt: skip
+            _notify("READY=1")
+            await done.wait()
+            _notify("STOPPING=1")
+        finally:
+            while self._undo:
+                self._undo.pop()()
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Everything that can refuse comes before the first rule; rules come last, so that nothing waits."""
+        private_directory(str(self.state_dir))
+        table = Table(str(self.state_dir / "connections"), self.conn_max, _boot_id(), time.monotonic_ns())
+        self._undo.append(table.close)
+        if table.message:
+            log.warning("%s", table.message)
+        egress = Egress(MARK, self._no_neighbour, self._count)
+        self._undo.append(egress.close)
+        self.egress = egress
+        self.ipvs = NetnsIpvs(table, egress, time.monotonic_ns)
+        self._read_host_settings()
+        self.saved = state.SavedTable(self.state_dir / "table.json")
+        message = self.saved.restore(self.ipvs)
+        if message:
+            log.warning("%s", message)
+
+        driver = NetfilterQueueDriver(self.queue, self._packet)
+        self._undo.append(driver.close)
+        server = Server(self.ipvs, self.socket_path, self._commit)
+        server.start(loop)
+        self._undo.append(server.close)
+        self.diversion = Diversion(self.queue, MARK, MARK, os.environ.get("UVS_BACKEND"))
+        self.diverted = Diverted(self.ipvs.services, self.diversion)
+        self.diverted.adopt()
+        self._undo.append(self.diversion.stop)
+        self.diversion.start()
+        for warning in self.diversion.warnings:
+            log.warning("%s", warning)
+        self.saved.save(self.ipvs)
+
+        loop.add_reader(driver.fileno(), driver.run)
+        loop.add_reader(egress.fileno(), egress.events)
+        for period, work in ((TICK_S, self._tick), (SECOND_S, self._second), (ESTIMATE_S, self._estimate)):
+            _every(loop, period, work)
+
+    # ---- packets
+
+    def _packet(self, hook: int, data: bytes, mark: int, indev: int) -> bool | bytes:
+        skb = self.skb
+        verdict = nf_hook(self.ipvs, skb, _HOOKS[hook], data, mark, indev)
+        for index, packet in skb.sends:
+            self.egress.send(index, packet)
+        if verdict == Verdict.ACCEPT:
+            return skb.pkt.data if skb.modified else True
+        return False
+
+    def _no_neighbour(self, data: bytes) -> None:
+        for index, packet in no_neighbour(self.ipvs, data):
+            self.egress.send(index, packet)
+
+    def _count(self, why: Why) -> None:
+        self.ipvs.why[why] += 1
+
+    # ---- control and time
+
+    def _commit(self) -> None:
+        self.diversion.flush()
+        self.saved.save(self.ipvs)
+
+    def _tick(self) -> None:
+        now = time.monotonic_ns()
+        self.ipvs.table.expire(now)
+        self.egress.tick(now)
+
+    def _second(self) -> None:
+        now = time.monotonic_ns()
+        self.ipvs.services.expire_trash(now)
+        self.diverted.release()
+        self.diversion.flush()
+        if self.diversion.check():
+            log.warning("the diversion rules were gone: put back")
+        self._read_host_settings()
+
+    def _estimate(self) -> None:
+        self.ipvs.services.estimate()
+
+    def _read_host_settings(self) -> None:
+        """Sysctls of the host that IPVS obeys."""
+        ipvs = self.ipvs
+        ipvs.icmp_limit[socket.AF_INET].interval_ms = _sysctl("ipv4/icmp_ratelimit", 1000)
+        ipvs.icmp_limit[socket.AF_INET6].interval_ms = _sysctl("ipv6/icmp/ratelimit", 1000)
+        ipvs.unprivileged_port_start = _sysctl("ipv4/ip_unprivileged_port_start", 1024)
+
+
+_HOOKS = {int(hook): hook for hook in Hook}
+
+
+def _every(loop: asyncio.AbstractEventLoop, period: float, work: Callable[[], None]) -> None:
+    def turn() -> None:
+        loop.call_later(period, turn)
+        try:
+            work()
+        except Exception:  # a failing chore must not stop the next one
+            log.exception("%s failed", work.__name__)
+
+    loop.call_later(period, turn)
+
+
+def _sysctl(name: str, default: int) -> int:
+    try:
+        return int(Path("/proc/sys/net", name).read_text())
+    except (OSError, ValueError):
+        return default
+
+
+def _boot_id() -> bytes:
+    return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
+
+
+def _notify(message: str) -> None:
+    """sd_notify(3): tell the service manager."""
+    if address := os.environ.get("NOTIFY_SOCKET"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+            s.connect("\0" + address[1:] if address.startswith("@") else address)
+            s.send(message.encode())

@@ -1,0 +1,18 @@
+"""A real server that does not answer ARP or ND (ipv4_link_failure, ip6_link_failure)."""
+
+from __future__ import annotations
+
+from uvs.ipvs import icmp
+from uvs.ipvs.skb import Hook, NetnsIpvs, Skb
+
+
+def no_neighbour(ipvs: NetnsIpvs, data: bytes) -> list[tuple[int, bytes]]:
+    """The ICMP errors to send, each with its next hop, about a packet that could not be delivered.
+
+    `data`: the packet as it was sent; the error about a translated one is translated back on its way.
+    """
+    skb = Skb()
+    if skb.begin(Hook.LOCAL_OUT, data, 0, 0, ipvs.clock()):
+        return []
+    icmp.host_unreachable(ipvs, skb)
+    return skb.sends

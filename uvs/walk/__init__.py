@@ -1,0 +1,1 @@
+"""Telling a packet's walk (`uvs.ipvs.walk.Walk`): as text."""
