@@ -166,14 +166,10 @@ static uint32_t l4_len(const uint8_t *l4, const struct uvs_iphdr *h)
 static int check_offset(const struct uvs_iphdr *h)
 {
 	switch (h->protocol) {
-	case IP_TCP:
-		return TCP_CHECK;
-	case IP_UDP:
-		return UDP_CHECK;
-	case IP_ICMP:
-		return h->af == UVS_AF_INET ? ICMP_CHECK : -1;
-	case IP_ICMPV6:
-		return h->af == UVS_AF_INET6 ? ICMP_CHECK : -1;
+	case IP_TCP: return TCP_CHECK;
+	case IP_UDP: return UDP_CHECK;
+	case IP_ICMP: return h->af == UVS_AF_INET ? ICMP_CHECK : -1;
+	case IP_ICMPV6: return h->af == UVS_AF_INET6 ? ICMP_CHECK : -1;
 	}
 	return -1;
 }

@@ -116,8 +116,7 @@ static void parse_l4(const uint8_t *data, struct uvs_iphdr *h)
 		h->icmp_type = l4[0];
 		h->icmp_code = l4[1];
 		break;
-	default:
-		return;
+	default: return;
 	}
 	h->flags |= UVS_HDR_L4;
 }
@@ -220,8 +219,7 @@ int uvs_packet_parse(struct uvs_packet *p)
 			return UVS_WHY_SHORT;
 		total = IP6_HLEN + get16(data + IP6_LEN);
 		break;
-	default:
-		return UVS_WHY_MALFORMED;
+	default: return UVS_WHY_MALFORMED;
 	}
 	if (total > p->len)
 		return UVS_WHY_SHORT;

@@ -106,10 +106,8 @@ static inline int32_t ip6_exthdr_len(const uint8_t *data, uint32_t at, uint32_t 
 	case IP_ROUTING:
 	case IP_FRAGMENT:
 	case IP_AH:
-	case IP_DSTOPTS:
-		break;
-	default:
-		return 0;
+	case IP_DSTOPTS: break;
+	default: return 0;
 	}
 	if (at > end || end - at < 8)
 		return -1;

@@ -18,7 +18,8 @@ int uvs_decrease_ttl(struct uvs_packet *p)
 	if (p->iph.af == UVS_AF_INET) {
 		memcpy(old, ip + IP4_TTL, 2);
 		ip[IP4_TTL]--;
-		store_check(ip + IP4_CHECK, uvs_csum_replace(load_check(ip + IP4_CHECK), old, ip + IP4_TTL, 2));
+		store_check(ip + IP4_CHECK,
+			    uvs_csum_replace(load_check(ip + IP4_CHECK), old, ip + IP4_TTL, 2));
 	} else {
 		ip[IP6_HOPS]--;
 	}

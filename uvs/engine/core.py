@@ -124,7 +124,7 @@ class Dir(enum.IntEnum):
 
 
 def _addr(union: Any, af: int) -> bytes:
-    return bytes(ffi.buffer(union, 4 if af == AF_INET else 16))
+    return bytes(ffi.buffer(union.b, 4 if af == AF_INET else 16))
 
 
 def _put(union: Any, addr: bytes) -> None:
