@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * table.h - what the parts of the table share: arena.c (the file), attach.c (taking
+ * an old one over), table.c (records, hash), timer.c, conn.c, proto_*.c.
+ *
+ * The arena is an array of 128-byte records, linked by index.  The first 32 are its
+ * header page.  Stores that another run of the director relies on are the entries'
+ * own facts; hash chains, free list, timer wheel and counters are rebuilt by attach.c,
+ * and what the file says of them is never followed.  A process may be killed between
+ * any two stores: `kind` is written last when a record comes and first when it goes.
+ */
+#ifndef UVS_TABLE_H
+#define UVS_TABLE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "uvs.h"
+
+#define SEGMENT 16384u  /* records the arena grows by: 2 MiB, a huge page */
+#define FIRST 32u       /* the first record; the header page is before it */
+#define RECORDS_MAX (1u << 28)
+#define WHEEL 8192u     /* slots */
+#define TICK_NS 125000000ull
+#define MS_NS 1000000ull
+#define SECOND_NS 1000000000ull
+
+#define AF_OK(af) ((af) == UVS_AF_INET || (af) == UVS_AF_INET6)
+
+/* Layout of the header and of the records: raise it with every change of either. */
+#define ARENA_LAYOUT 1
+#define ARENA_MAGIC 0x616e657261737675ull /* "uvsarena", also tells the byte order */
+
+struct arena_header {
+	uint64_t magic;
+	uint32_t layout, record_size;
+	uint8_t boot_id[16];
+	uint32_t records; /* that are allocated, this page included; a larger file is a growth cut short */
+	uint32_t pad;
+	struct uvs_stats total;
+};
+
+union record {
+	_Atomic uint8_t kind;
+	struct {
+		uint8_t kind_, pad[3];
+		uint32_t next; /* free list */
+	} free;
+	struct uvs_conn conn;
+	struct uvs_dest dest;
+	struct uvs_service service;
+};
+
+_Static_assert(sizeof(union record) == UVS_RECORD_SIZE, "a record is 128 bytes");
+_Static_assert(offsetof(struct uvs_conn, deadline) == 64, "what a lookup compares is one cache line");
+_Static_assert(sizeof(struct arena_header) <= FIRST * UVS_RECORD_SIZE, "the header fits its page");
+
+struct uvs_table {
+	union record *rec; /* start of the reservation; stays where it is */
+	uint32_t *bucket;  /* heads of hash chains */
+	uint64_t bucket_mask;
+	uint64_t sip[4];   /* keyed start of the hash */
+	uint32_t no_cport;
+	uint32_t free;     /* head of the free list */
+	uint32_t fresh;    /* from here on nothing was ever used */
+	uint32_t records, records_max; /* allocated; reserved */
+	uint32_t conns, templates, dests, services;
+	uint32_t attached;
+	int fd;            /* -1: private memory */
+	uint64_t now;      /* latest time heard of */
+	uint64_t full, grow_again;
+	void *reservation;
+	size_t reserved;
+	struct arena_header *header;
+
+	int secure_tcp;
+	uint32_t tcp_timeout[UVS_TCP_STATES];
+	uint32_t udp_timeout[UVS_UDP_STATES];
+	uint32_t sctp_timeout[UVS_SCTP_STATES];
+
+	uint64_t tick;     /* next to be visited */
+	uint32_t filed;    /* entries in the wheel */
+	uint32_t slot[WHEEL];
+};
+
+/* arena.c: map the file, or private memory; false with errno and `msg`. */
+bool arena_open(struct uvs_table *t, const char *path, uint32_t conn_max, const uint8_t *boot_id, char *msg,
+		size_t msglen);
+void arena_close(struct uvs_table *t);
+/* One segment more; false: limit reached, or no space. */
+bool arena_grow(struct uvs_table *t);
+
+/* attach.c: check every record and rebuild what is not in the file.  Returns how many were refused. */
+uint32_t table_attach(struct uvs_table *t);
+
+/* table.c */
+uint32_t record_new(struct uvs_table *t); /* zeroed, its kind still FREE */
+void record_free(struct uvs_table *t, uint32_t i);
+
+static inline void record_publish(struct uvs_table *t, uint32_t i, uint8_t kind)
+{
+	atomic_store_explicit(&t->rec[i].kind, kind, memory_order_release);
+}
+
+static inline struct uvs_conn *conn_of(struct uvs_table *t, uint32_t i)
+{
+	return &t->rec[i].conn;
+}
+
+static inline uint32_t index_of(const struct uvs_table *t, const void *record)
+{
+	return (uint32_t)((const union record *)record - t->rec);
+}
+
+static inline bool addr_equal(uint8_t af, const union uvs_addr *a, const union uvs_addr *b)
+{
+	return af == UVS_AF_INET6 ? a->d[0] == b->d[0] && a->d[1] == b->d[1] : a->w[0] == b->w[0];
+}
+
+/* SipHash-1-3 (Aumasson, Bernstein: SipHash, 2012) of the key, secret from clients. */
+#define ROTL64(x, n) ((x) << (n) | (x) >> (64 - (n)))
+#define SIP_ROUND(v0, v1, v2, v3) do {                                              \
+	v0 += v1; v1 = ROTL64(v1, 13) ^ v0; v0 = ROTL64(v0, 32); v2 += v3; v3 = ROTL64(v3, 16) ^ v2; \
+	v0 += v3; v3 = ROTL64(v3, 21) ^ v0; v2 += v1; v1 = ROTL64(v1, 17) ^ v2; v2 = ROTL64(v2, 32); \
+} while (0)
+
+/* The bucket, over what the kernel hashes (ip_vs_conn_hashkey): client address and port,
+ * protocol; so one chain serves both directions. */
+static inline uint64_t bucket_of(const struct uvs_table *t, uint8_t af, uint8_t protocol,
+				 const union uvs_addr *caddr, uint16_t cport)
+{
+	uint64_t v0 = t->sip[0], v1 = t->sip[1], v2 = t->sip[2], v3 = t->sip[3];
+	uint64_t m = (uint64_t)cport << 16 | (uint64_t)protocol << 8 | af;
+
+	if (af == UVS_AF_INET6) {
+		v3 ^= caddr->d[0];
+		SIP_ROUND(v0, v1, v2, v3);
+		v0 ^= caddr->d[0];
+		v3 ^= caddr->d[1];
+		SIP_ROUND(v0, v1, v2, v3);
+		v0 ^= caddr->d[1];
+	} else {
+		m |= (uint64_t)caddr->w[0] << 32;
+	}
+	v3 ^= m;
+	SIP_ROUND(v0, v1, v2, v3);
+	v0 ^= m;
+	v2 ^= 0xff;
+	SIP_ROUND(v0, v1, v2, v3);
+	SIP_ROUND(v0, v1, v2, v3);
+	SIP_ROUND(v0, v1, v2, v3);
+	return (v0 ^ v1 ^ v2 ^ v3) & t->bucket_mask;
+}
+
+static inline uint64_t conn_bucket(const struct uvs_table *t, const struct uvs_conn *c)
+{
+	return bucket_of(t, c->af, c->protocol, &c->caddr, c->cport);
+}
+
+/* timer.c.  Every connection is filed.  timer_file: by its deadline, it is not filed now;
+ * timer_touch: its deadline changed. */
+void timer_file(struct uvs_table *t, struct uvs_conn *c);
+void timer_remove(struct uvs_table *t, struct uvs_conn *c);
+void timer_touch(struct uvs_table *t, struct uvs_conn *c);
+
+static inline void clock_seen(struct uvs_table *t, uint64_t now)
+{
+	if (now > t->now)
+		t->now = now;
+}
+
+/* conn.c */
+void conn_expire(struct uvs_table *t, struct uvs_conn *c, uint64_t now); /* its timer fired */
+void conn_count(struct uvs_table *t, const struct uvs_conn *c, int by);  /* in the table's and dest's counters */
+
+/* proto_*.c: the packet's header is readable; set state and timeout. */
+void tcp_set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struct uvs_iphdr *iph);
+void udp_set_state(struct uvs_table *t, struct uvs_conn *c, int dir);
+void sctp_set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struct uvs_iphdr *iph);
+const char *tcp_state_name(int state);
+const char *udp_state_name(int state);
+const char *sctp_state_name(int state);
+void tcp_init(struct uvs_table *t);
+void udp_init(struct uvs_table *t);
+void sctp_init(struct uvs_table *t);
+bool tcp_active(int state);
+bool sctp_active(int state);
+/* What every state machine ends with: counters, ASSURED, the new state. */
+void proto_enter(struct uvs_table *t, struct uvs_conn *c, int state, bool active, bool established);
+void proto_assure(struct uvs_table *t, const struct uvs_conn *c); /* the controlling template */
+int proto_dir(struct uvs_conn *c, int dir); /* INPUT_ONLY while no reply was seen */
+
+#endif
