@@ -1,5 +1,118 @@
-/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * inject.c - egress by AF_PACKET: frames leave with the link-layer header of a next hop.
+ */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <arpa/inet.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <linux/virtio_net.h>
+
 #include "uvs_io.h"
-int uvs_inject_open(uint32_t mark) { return -38; }
-int uvs_inject(int fd, const struct uvs_nexthop *nh, const uint8_t *data, uint32_t len) {return -38;}
-int uvs_inject_offload(int fd, const struct uvs_nexthop *nh, const uint8_t *data, uint32_t len, uint16_t csum_start, uint16_t csum_offset, uint8_t gso_type, uint16_t gso_size,uint16_t hdr_len) {return -38;}
+
+_Static_assert(UVS_GSO_TCPV4 == VIRTIO_NET_HDR_GSO_TCPV4 && UVS_GSO_TCPV6 == VIRTIO_NET_HDR_GSO_TCPV6 &&
+		       UVS_GSO_UDP == VIRTIO_NET_HDR_GSO_UDP,
+	       "linux/virtio_net.h");
+_Static_assert(UVS_ETH_HLEN == ETH_HLEN, "linux/if_ether.h");
+
+#define SEND_BUFFER (4 << 20)
+
+static int open_socket(int type, uint32_t mark)
+{
+	const int fd = socket(AF_PACKET, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), size = SEND_BUFFER, on = 1;
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	if (setsockopt(fd, SOL_SOCKET, SO_MARK, &mark, sizeof(mark)) ||
+	    (type == SOCK_RAW && setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof(on)))) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	/* FORCE is refused in a user namespace; a small buffer only means -EAGAIN earlier. */
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)))
+		(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	return fd;
+}
+
+int uvs_inject_open(struct uvs_inject *s, uint32_t mark)
+{
+	s->cooked = -1;
+	s->raw = open_socket(SOCK_RAW, mark);
+	if (s->raw < 0)
+		return s->raw;
+	s->cooked = open_socket(SOCK_DGRAM, mark);
+	if (s->cooked < 0) {
+		const int err = s->cooked;
+
+		uvs_inject_close(s);
+		return err;
+	}
+	return 0;
+}
+
+void uvs_inject_close(struct uvs_inject *s)
+{
+	if (s->raw >= 0)
+		close(s->raw);
+	if (s->cooked >= 0)
+		close(s->cooked);
+	s->raw = s->cooked = -1;
+}
+
+static int inject(const struct uvs_inject *s, const struct uvs_nexthop *nh, struct virtio_net_hdr *vnet,
+		  const uint8_t *data, uint32_t len)
+{
+	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_ifindex = nh->ifindex };
+	struct iovec iov[3] = { { vnet, sizeof(*vnet) },
+				{ (void *)nh->eth, nh->ethlen },
+				{ (void *)data, len } };
+	struct msghdr msg = { .msg_name = &to, .msg_namelen = sizeof(to), .msg_iov = iov, .msg_iovlen = 3 };
+	int fd = s->raw;
+
+	if (!len)
+		return -EINVAL;
+	/* The protocol is given with each packet, not by bind(): a TCPV6 GSO packet on a socket
+	 * bound to ETH_P_IP is refused, and devices without a link layer know it from here only. */
+	to.sll_protocol = htons(data[0] >> 4 == 6 ? ETH_P_IPV6 : ETH_P_IP);
+	if (nh->cooked) {
+		fd = s->cooked;
+		msg.msg_iov = &iov[2];
+		msg.msg_iovlen = 1;
+	} else if (!nh->ethlen) {
+		iov[1] = iov[2];
+		msg.msg_iovlen = 2;
+	}
+	return sendmsg(fd, &msg, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+int uvs_inject_send(const struct uvs_inject *s, const struct uvs_nexthop *nh, const uint8_t *data,
+		    uint32_t len)
+{
+	struct virtio_net_hdr vnet = { 0 };
+
+	return inject(s, nh, &vnet, data, len);
+}
+
+int uvs_inject_offload(const struct uvs_inject *s, const struct uvs_nexthop *nh, const uint8_t *data,
+		       uint32_t len, uint16_t csum_start, uint16_t csum_offset, uint8_t gso_type,
+		       uint16_t gso_size, uint16_t hdr_len)
+{
+	struct virtio_net_hdr vnet = { .gso_type = gso_type, .gso_size = gso_size };
+
+	if (nh->cooked)
+		return -EOPNOTSUPP;
+	if (gso_type)
+		vnet.hdr_len = (uint16_t)(nh->ethlen + hdr_len);
+	if (csum_offset) {
+		vnet.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
+		vnet.csum_start = (uint16_t)(nh->ethlen + csum_start);
+		vnet.csum_offset = csum_offset;
+	}
+	return inject(s, nh, &vnet, data, len);
+}
