@@ -39,9 +39,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--driver", choices=["netfilterqueue"], default="netfilterqueue", help="how packets come in and leave"
     )
     parser.add_argument("--queue-num", type=int, default=0, metavar="N", help="NFQUEUE number (default 0)")
-    parser.add_argument("--conn-max", type=int, default=1 << 20, metavar="N", help="connections at most (default 1048576)")
-    parser.add_argument("--socket", default=None, metavar="PATH", help="control socket (default $UVS_SOCKET or /run/uvs/control.sock)")
-    parser.add_argument("--state-dir", default=None, metavar="DIR", help="run state (default $UVS_STATE_DIR or /run/uvs)")
+    parser.add_argument(
+        "--conn-max", type=int, default=1 << 20, metavar="N", help="connections at most (default 1048576)"
+    )
+    parser.add_argument(
+        "--socket",
+        default=None,
+        metavar="PATH",
+        help="control socket (default $UVS_SOCKET or /run/uvs/control.sock)",
+    )
+    parser.add_argument(
+        "--state-dir", default=None, metavar="DIR", help="run state (default $UVS_STATE_DIR or /run/uvs)"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -83,7 +92,9 @@ class Director:
         done = asyncio.Event()
         for sig in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(sig, done.set)
-        loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP: there is no configuration file to read again")
+        loop.add_signal_handler(
+            signal.SIGHUP, log.info, "SIGHUP: there is no configuration file to read again"
+        )
         try:
             self._start(loop)
             log.info(

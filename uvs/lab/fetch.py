@@ -23,7 +23,9 @@ def fetch(url: str) -> str:
 
 def main() -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="python -m uvs.lab.fetch", description="Send HTTP requests, print the answers.")
+    parser = argparse.ArgumentParser(
+        prog="python -m uvs.lab.fetch", description="Send HTTP requests, print the answers."
+    )
     parser.add_argument("-n", type=int, default=1, metavar="TIMES", help="how many requests (default 1)")
     parser.add_argument("url")
     args = parser.parse_args()

@@ -301,7 +301,9 @@ class Lab:
             except subprocess.TimeoutExpired:
                 process.kill()
                 out, err = process.communicate()
-                raise TimeoutError(f"{host}: {' '.join(argv)}: no end within {timeout:g} s: {err[-500:]}") from None
+                raise TimeoutError(
+                    f"{host}: {' '.join(argv)}: no end within {timeout:g} s: {err[-500:]}"
+                ) from None
         return subprocess.CompletedProcess(list(argv), process.returncode, out, err)
 
     def check(self, host: str | None, argv: Sequence[str], *, stdin: str = "", timeout: float = 60) -> str:
@@ -398,7 +400,10 @@ class Lab:
 
     def settle(self) -> None:
         """Wait until all links and the switch's ports forward. LabError if they do not."""
-        waiting = [self.begin(h.name, _wait_links, [i.name for i in h.interfaces if i.segment]) for h in self.topology.hosts]
+        waiting = [
+            self.begin(h.name, _wait_links, [i.name for i in h.interfaces if i.segment])
+            for h in self.topology.hosts
+        ]
         waiting.append(self.begin(SWITCH, _wait_ports))
         late = [name for call in waiting for name in call.result(SETTLE + 10)]
         if late:
@@ -413,7 +418,11 @@ class Lab:
 def refusal(number: int, text: str) -> str:
     """Why namespaces were refused, and what mends it."""
     knobs = (
-        ("kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
+        (
+            "kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            "kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
         ("kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
         ("user/max_user_namespaces", "0", "user.max_user_namespaces=10000"),
         ("user/max_net_namespaces", "0", "user.max_net_namespaces=10000"),
@@ -446,7 +455,9 @@ def _addresses(host: Host) -> Iterator[str]:
         for address in interface.addresses:
             options = ""
             if ":" in address:
-                options = " nodad preferred_lft 0" if interface.segment and address.endswith("/128") else " nodad"
+                options = (
+                    " nodad preferred_lft 0" if interface.segment and address.endswith("/128") else " nodad"
+                )
             yield f"address add {address} dev {interface.name}{options}"
         yield f"link set {interface.name} up"
     for gateway in host.gateways:
@@ -470,7 +481,11 @@ def _wait_links(names: Sequence[str]) -> list[str]:
     v6 = Path("/proc/net/if_inet6")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         while late and time.monotonic() < deadline:
-            ready = {row.split()[5] for row in v6.read_text().splitlines() if row.startswith("fe80")} if v6.exists() else late
+            ready = (
+                {row.split()[5] for row in v6.read_text().splitlines() if row.startswith("fe80")}
+                if v6.exists()
+                else late
+            )
             late = [n for n in late if not (_flags(sock, n) & 0x40 and n in ready)]  # IFF_RUNNING
             if late:
                 time.sleep(0.02)
@@ -487,7 +502,9 @@ def _wait_ports() -> list[str]:
     """Wait until all bridge ports forward; those that do not."""
     deadline = time.monotonic() + SETTLE
     while True:
-        answer = subprocess.run(["bridge", "-j", "link", "show"], capture_output=True, text=True, check=True).stdout
+        answer = subprocess.run(
+            ["bridge", "-j", "link", "show"], capture_output=True, text=True, check=True
+        ).stdout
         late = [port["ifname"] for port in loads(answer or "[]") if port.get("state") != "forwarding"]
         if not late or time.monotonic() > deadline:
             return late

@@ -15,7 +15,9 @@ def render(walk: dict[str, Any], colour: bool = False) -> str:
 
     lines = [f"{paint('name', walk['hook'])}  {walk['packet']}"]
     for step in walk["steps"]:
-        looked = ", ".join(f"{k} {v}" for k, v in step["looked_at"].items() if v is not None and v is not False)
+        looked = ", ".join(
+            f"{k} {v}" for k, v in step["looked_at"].items() if v is not None and v is not False
+        )
         line = f"{'  ' * (step['depth'] + 1)}{paint('name', step['function'])}: {step['decision']}"
         lines.append(line + (paint("dim", f"  [{looked}]") if looked else ""))
     style = "bad" if walk["verdict"] == "DROP" else "good"
