@@ -52,15 +52,14 @@ static int fragment_ip4(const struct uvs_packet *p, uint32_t mtu, uint32_t n, ui
 	first = (mtu - hlen) & ~7u;
 	each = (mtu - later) & ~7u;
 	at = n ? first + (uint32_t)((uint64_t)(n - 1) * each < payload ? (n - 1) * each : payload) : 0;
-	if (at >= payload)
-		return 0;
+	if (at >= payload || (n > 1 && payload - at <= mtu - later - each))
+		return 0; /* the one before was the last, perhaps filled to the byte */
 	if (!n) {
 		memcpy(header, ip, hlen);
 		later = hlen;
 		each = first;
 	}
 	len = payload - at;
-	/* The last one may fill its room to the byte. */
 	if (len > mtu - later)
 		len = each;
 	offset = h->fragoffs + at;
@@ -108,19 +107,22 @@ static int fragment_ip6(const struct uvs_packet *p, uint32_t mtu, uint32_t n, ui
 {
 	const struct uvs_iphdr *h = &p->iph;
 	const uint8_t *ip = p->data + h->off;
-	uint32_t next, part = unfragmentable(p, &next), payload, room, at, len;
+	uint32_t next, part = unfragmentable(p, &next), payload, room, each, at, len;
 	uint8_t *fh = out + part;
 
 	if (!part || mtu < part + IP6_FRAG_HLEN + 8)
 		return -1;
 	payload = p->len - part;
 	room = mtu - part - IP6_FRAG_HLEN;
-	if ((uint64_t)n * (room & ~7u) >= payload)
+	each = room & ~7u;
+	if ((uint64_t)n * each >= payload)
 		return 0;
-	at = n * (room & ~7u);
+	at = n * each;
+	if (n && payload - at <= room - each)
+		return 0; /* as above */
 	len = payload - at;
 	if (len > room)
-		len = room & ~7u;
+		len = each;
 	if (at > 0xfff8)
 		return -1;
 	memcpy(out, ip, part);

@@ -35,8 +35,18 @@ PORTS = {"sport": CPORT, "dport": VPORT}
 
 # what it shows, packet, flags, fields
 READ: list[tuple[str, Any, str, dict[str, Any]]] = [
-    ("v4 tcp", V4 / T / b"hello", "PORTS L4", PORTS | {"tcp_flags": 0x12, "len": 20, "end": 45, "segment": 5}),
-    ("v4 address family, tos, ttl", V4 / T, "PORTS L4", {"af": AF_INET, "tos": 0x2A, "ttl": 61, "protocol": 6}),
+    (
+        "v4 tcp",
+        V4 / T / b"hello",
+        "PORTS L4",
+        PORTS | {"tcp_flags": 0x12, "len": 20, "end": 45, "segment": 5},
+    ),
+    (
+        "v4 address family, tos, ttl",
+        V4 / T,
+        "PORTS L4",
+        {"af": AF_INET, "tos": 0x2A, "ttl": 61, "protocol": 6},
+    ),
     ("v4 addresses", V4 / T, "PORTS L4", {"saddr": packed(CLIENT), "daddr": packed(VIP)}),
     ("v6 address family, class, hops", V6 / T, "PORTS L4", {"af": AF_INET6, "tos": 0x2A, "ttl": 61}),
     ("v6 addresses", V6 / T, "PORTS L4", {"saddr": packed(CLIENT6), "daddr": packed(VIP6), "len": 40}),
@@ -48,15 +58,30 @@ READ: list[tuple[str, Any, str, dict[str, Any]]] = [
     ),
     ("v4 udp", V4 / U / b"x", "PORTS L4", PORTS | {"protocol": 17, "end": 29, "segment": 0}),
     ("v4 don't fragment", IP(src=CLIENT, dst=VIP, flags="DF") / T, "PORTS L4 DF", PORTS),
-    ("v4 first fragment", IP(src=CLIENT, dst=VIP, flags="MF") / U, "PORTS L4 FRAGMENT", PORTS | {"fragoffs": 0}),
+    (
+        "v4 first fragment",
+        IP(src=CLIENT, dst=VIP, flags="MF") / U,
+        "PORTS L4 FRAGMENT",
+        PORTS | {"fragoffs": 0},
+    ),
     (
         "v4 middle fragment",
         IP(src=CLIENT, dst=VIP, flags="MF", frag=3, proto=6) / bytes(40),
         "FRAGMENT LATER",
         {"fragoffs": 24, "sport": 0, "dport": 0},
     ),
-    ("v4 last fragment", IP(src=CLIENT, dst=VIP, frag=3, proto=6) / bytes(40), "FRAGMENT LATER", {"fragoffs": 24}),
-    ("tcp cut after its ports", IP(src=CLIENT, dst=VIP, proto=6) / bytes(T)[:4], "PORTS", PORTS | {"tcp_flags": 0, "segment": 0}),
+    (
+        "v4 last fragment",
+        IP(src=CLIENT, dst=VIP, frag=3, proto=6) / bytes(40),
+        "FRAGMENT LATER",
+        {"fragoffs": 24},
+    ),
+    (
+        "tcp cut after its ports",
+        IP(src=CLIENT, dst=VIP, proto=6) / bytes(T)[:4],
+        "PORTS",
+        PORTS | {"tcp_flags": 0, "segment": 0},
+    ),
     ("tcp cut in its ports", IP(src=CLIENT, dst=VIP, proto=6) / bytes(T)[:3], "", {"sport": 0, "dport": 0}),
     ("tcp, one byte short", IP(src=CLIENT, dst=VIP, proto=6) / bytes(T)[:19], "PORTS", PORTS),
     ("tcp options", V4 / TCP(options=[("MSS", 1460), ("NOP", None)]) / b"abc", "PORTS L4", {"segment": 3}),
@@ -65,7 +90,12 @@ READ: list[tuple[str, Any, str, dict[str, Any]]] = [
     ("udp cut", IP(src=CLIENT, dst=VIP, proto=17) / bytes(U)[:7], "PORTS", PORTS),
     ("no transport header at all", IP(src=CLIENT, dst=VIP, proto=6), "", {"len": 20, "end": 20}),
     ("sctp init", V4 / S / SCTPChunkInit(), "PORTS L4", PORTS | {"chunk": 1, "next_chunk": 255}),
-    ("sctp two chunks", V4 / S / SCTPChunkCookieAck() / SCTPChunkAbort(), "PORTS L4", {"chunk": 11, "next_chunk": 6}),
+    (
+        "sctp two chunks",
+        V4 / S / SCTPChunkCookieAck() / SCTPChunkAbort(),
+        "PORTS L4",
+        {"chunk": 11, "next_chunk": 6},
+    ),
     (
         "sctp second chunk after padding",
         V4 / S / SCTPChunkCookieEcho(cookie=b"12345") / SCTPChunkAbort(),
@@ -88,7 +118,12 @@ READ: list[tuple[str, Any, str, dict[str, Any]]] = [
     ("icmp", V4 / ICMP(type=3, code=4), "L4", {"icmp_type": 3, "icmp_code": 4, "sport": 0}),
     ("icmp cut", IP(src=CLIENT, dst=VIP, proto=1) / b"\3\4\0\0\0\0\0", "", {"icmp_type": 0}),
     ("icmpv6", V6 / ICMPv6EchoRequest(), "L4", {"icmp_type": 128, "protocol": 58}),
-    ("icmp in ipv6 is no icmp", IPv6(src=CLIENT6, dst=VIP6, nh=1) / bytes(8), "", {"icmp_type": 0, "protocol": 1}),
+    (
+        "icmp in ipv6 is no icmp",
+        IPv6(src=CLIENT6, dst=VIP6, nh=1) / bytes(8),
+        "",
+        {"icmp_type": 0, "protocol": 1},
+    ),
     ("icmpv6 in ipv4 is no icmp", IP(src=CLIENT, dst=VIP, proto=58) / bytes(8), "", {"icmp_type": 0}),
     ("v4 ah is a protocol", V4 / AH_HEADER / T, "", {"protocol": 51, "len": 20, "sport": 0}),
     ("v4 esp", V4 / ESP(data=bytes(32)), "", {"protocol": 50}),
@@ -102,7 +137,12 @@ READ: list[tuple[str, Any, str, dict[str, Any]]] = [
         "PORTS L4",
         PORTS | {"protocol": 17, "len": 96},
     ),
-    ("v6 first fragment", V6 / IPv6ExtHdrFragment(m=1) / T, "PORTS L4 FRAGMENT", PORTS | {"len": 48, "fragoffs": 0}),
+    (
+        "v6 first fragment",
+        V6 / IPv6ExtHdrFragment(m=1) / T,
+        "PORTS L4 FRAGMENT",
+        PORTS | {"len": 48, "fragoffs": 0},
+    ),
     ("v6 atomic fragment", V6 / IPv6ExtHdrFragment() / T, "PORTS L4", PORTS | {"len": 48}),
     (
         "v6 later fragment",
@@ -118,12 +158,33 @@ READ: list[tuple[str, Any, str, dict[str, Any]]] = [
     ),
     ("v6 no next header", IPv6(src=CLIENT6, dst=VIP6, nh=59), "", {"protocol": 59, "len": 40}),
     ("v6 jumbo length 0", IPv6(src=CLIENT6, dst=VIP6, nh=6, plen=0) / T, "", {"end": 40}),
-    ("v6 sixteen extension headers", V6 / DST / DST / DST / DST / DST / DST / DST / DST
-     / DST / DST / DST / DST / DST / DST / DST / DST / T, "PORTS L4", {"len": 168}),
+    (
+        "v6 sixteen extension headers",
+        V6
+        / DST
+        / DST
+        / DST
+        / DST
+        / DST
+        / DST
+        / DST
+        / DST
+        / DST
+        / DST
+        / DST
+        / DST
+        / DST
+        / DST
+        / DST
+        / DST
+        / T,
+        "PORTS L4",
+        {"len": 168},
+    ),
     ("bytes after the datagram", Raw(bytes(V4 / U) + b"trailer"), "PORTS L4", {"end": 28}),
     ("largest v4", V4 / U / bytes(PACKET_MAX - 28), "PORTS L4", {"end": 65535}),
     ("largest v6", V6 / U / bytes(PACKET_MAX - 8), "PORTS L4", {"end": 65575}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("packet", "names", "expected"), [r[1:] for r in READ], ids=[r[0] for r in READ])
@@ -172,7 +233,7 @@ REFUSED: list[tuple[str, bytes, Why]] = [
         bytes(IPv6(src=CLIENT6, dst=VIP6, nh=60) / (b"\x3c\0\1\4\0\0\0\0" * 16 + b"\x06\0\1\4\0\0\0\0") / T),
         Why.MALFORMED,
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("data", "why"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
@@ -213,7 +274,12 @@ ERR4, ERR6 = IP(src=CLIENT, dst=VIP) / ICMP(type=3, code=4), IPv6(src=CLIENT6, d
 
 # what it shows, packet, flags (ICMP besides) or None, fields
 QUOTED: list[tuple[str, Any, str | None, dict[str, Any]]] = [
-    ("v4, whole tcp header", ERR4 / bytes(REPLY4 / T), "PORTS L4 DF", PORTS | {"off": 28, "len": 48, "tcp_flags": 0x12}),
+    (
+        "v4, whole tcp header",
+        ERR4 / bytes(REPLY4 / T),
+        "PORTS L4 DF",
+        PORTS | {"off": 28, "len": 48, "tcp_flags": 0x12},
+    ),
     ("v4, 8 bytes", ERR4 / bytes(REPLY4 / T)[:28], "PORTS DF", PORTS | {"tcp_flags": 0, "end": 56}),
     ("v4, 4 bytes", ERR4 / bytes(REPLY4 / U)[:24], "PORTS DF", PORTS | {"protocol": 17}),
     ("v4, 8 bytes of udp are all of it", ERR4 / bytes(REPLY4 / U), "PORTS L4 DF", PORTS),
@@ -221,7 +287,12 @@ QUOTED: list[tuple[str, Any, str | None, dict[str, Any]]] = [
     ("v4, header only", ERR4 / bytes(REPLY4 / T)[:20], "DF", {"len": 48, "end": 48}),
     ("v4, header cut", ERR4 / bytes(REPLY4 / T)[:19], None, {}),
     ("v4, nothing", ERR4, None, {}),
-    ("v4, options", ERR4 / bytes(IP(src=SERVER, options=[IPOption_NOP()] * 4) / U), "PORTS L4", PORTS | {"len": 52}),
+    (
+        "v4, options",
+        ERR4 / bytes(IP(src=SERVER, options=[IPOption_NOP()] * 4) / U),
+        "PORTS L4",
+        PORTS | {"len": 52},
+    ),
     ("v4, options cut", ERR4 / bytes(IP(src=SERVER, options=[IPOption_NOP()] * 4) / U)[:23], None, {}),
     ("v4, ihl lies", ERR4 / patched(REPLY4 / T, 0, b"\x44"), None, {}),
     ("v4, not version 4", ERR4 / patched(REPLY4 / T, 0, b"\x65"), None, {}),
@@ -234,11 +305,16 @@ QUOTED: list[tuple[str, Any, str | None, dict[str, Any]]] = [
     ("v6, extension header cut", ERR6 / bytes(REPLY6 / HBH / DST / U)[:55], None, {}),
     ("v6, header cut", ERR6 / bytes(REPLY6 / T)[:39], None, {}),
     ("v6, not version 6", ERR6 / bytes(IP(src=SERVER) / T / bytes(40)), None, {}),
-    ("v6, later fragment", ERR6 / bytes(REPLY6 / IPv6ExtHdrFragment(offset=9, nh=17) / U), "FRAGMENT LATER", {"sport": 0}),
+    (
+        "v6, later fragment",
+        ERR6 / bytes(REPLY6 / IPv6ExtHdrFragment(offset=9, nh=17) / U),
+        "FRAGMENT LATER",
+        {"sport": 0},
+    ),
     ("echo has the form of an error", V4 / ICMP(type=8) / bytes(REPLY4 / T), "PORTS L4 DF", PORTS),
     ("not icmp", V4 / T / bytes(REPLY4 / T), None, {}),
     ("icmp of the other family", IP(proto=58) / bytes(8) / bytes(REPLY4 / T), None, {}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("packet", "names", "expected"), [r[1:] for r in QUOTED], ids=[r[0] for r in QUOTED])
