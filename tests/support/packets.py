@@ -31,7 +31,7 @@ def loaded(data: Any, mark: int = 0) -> Packet:
 
 def flags(names: str) -> Hdr:
     """`"PORTS L4"` as flags."""
-    out = Hdr(0)
+    out = 0
     for name in names.split():
         out |= Hdr[name]
     return out

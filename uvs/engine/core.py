@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from uvs.engine import _core  # type: ignore[attr-defined]
 
@@ -75,44 +75,44 @@ class Why(enum.IntEnum):
         return self.name.lower()
 
 
-class Hdr(enum.IntFlag):
+class Hdr:
     """Flags of a parsed IP header: `UVS_HDR_*`."""
 
-    INVERSE = lib.UVS_HDR_INVERSE
-    ICMP = lib.UVS_HDR_ICMP
-    FRAGMENT = lib.UVS_HDR_FRAGMENT
-    LATER = lib.UVS_HDR_LATER
-    PORTS = lib.UVS_HDR_PORTS
-    L4 = lib.UVS_HDR_L4
-    DF = lib.UVS_HDR_DF
+    INVERSE: Final[int] = lib.UVS_HDR_INVERSE
+    ICMP: Final[int] = lib.UVS_HDR_ICMP
+    FRAGMENT: Final[int] = lib.UVS_HDR_FRAGMENT
+    LATER: Final[int] = lib.UVS_HDR_LATER
+    PORTS: Final[int] = lib.UVS_HDR_PORTS
+    L4: Final[int] = lib.UVS_HDR_L4
+    DF: Final[int] = lib.UVS_HDR_DF
 
 
-class ConnFlag(enum.IntFlag):
+class ConnFlag:
     """Connection flags: `IP_VS_CONN_F_*` of include/uapi/linux/ip_vs.h."""
 
-    MASQ = lib.UVS_CONN_F_MASQ
-    LOCALNODE = lib.UVS_CONN_F_LOCALNODE
-    TUNNEL = lib.UVS_CONN_F_TUNNEL
-    DROUTE = lib.UVS_CONN_F_DROUTE
-    BYPASS = lib.UVS_CONN_F_BYPASS
-    FWD_MASK = lib.UVS_CONN_F_FWD_MASK
-    SYNC = lib.UVS_CONN_F_SYNC
-    HASHED = lib.UVS_CONN_F_HASHED
-    NOOUTPUT = lib.UVS_CONN_F_NOOUTPUT
-    INACTIVE = lib.UVS_CONN_F_INACTIVE
-    OUT_SEQ = lib.UVS_CONN_F_OUT_SEQ
-    IN_SEQ = lib.UVS_CONN_F_IN_SEQ
-    NO_CPORT = lib.UVS_CONN_F_NO_CPORT
-    TEMPLATE = lib.UVS_CONN_F_TEMPLATE
-    ONE_PACKET = lib.UVS_CONN_F_ONE_PACKET
-    NFCT = lib.UVS_CONN_F_NFCT
+    MASQ: Final[int] = lib.UVS_CONN_F_MASQ
+    LOCALNODE: Final[int] = lib.UVS_CONN_F_LOCALNODE
+    TUNNEL: Final[int] = lib.UVS_CONN_F_TUNNEL
+    DROUTE: Final[int] = lib.UVS_CONN_F_DROUTE
+    BYPASS: Final[int] = lib.UVS_CONN_F_BYPASS
+    FWD_MASK: Final[int] = lib.UVS_CONN_F_FWD_MASK
+    SYNC: Final[int] = lib.UVS_CONN_F_SYNC
+    HASHED: Final[int] = lib.UVS_CONN_F_HASHED
+    NOOUTPUT: Final[int] = lib.UVS_CONN_F_NOOUTPUT
+    INACTIVE: Final[int] = lib.UVS_CONN_F_INACTIVE
+    OUT_SEQ: Final[int] = lib.UVS_CONN_F_OUT_SEQ
+    IN_SEQ: Final[int] = lib.UVS_CONN_F_IN_SEQ
+    NO_CPORT: Final[int] = lib.UVS_CONN_F_NO_CPORT
+    TEMPLATE: Final[int] = lib.UVS_CONN_F_TEMPLATE
+    ONE_PACKET: Final[int] = lib.UVS_CONN_F_ONE_PACKET
+    NFCT: Final[int] = lib.UVS_CONN_F_NFCT
 
 
-class DestFlag(enum.IntFlag):
+class DestFlag:
     """Destination flags: `IP_VS_DEST_F_*` of include/uapi/linux/ip_vs.h."""
 
-    AVAILABLE = lib.UVS_DEST_F_AVAILABLE
-    OVERLOAD = lib.UVS_DEST_F_OVERLOAD
+    AVAILABLE: Final[int] = lib.UVS_DEST_F_AVAILABLE
+    OVERLOAD: Final[int] = lib.UVS_DEST_F_OVERLOAD
 
 
 class Dir(enum.IntEnum):

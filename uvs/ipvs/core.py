@@ -229,7 +229,7 @@ def ip_vs_schedule(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Conn
             3, f"ip_vs_{svc.spec.sched_name}_schedule", walk.endpoint(dest.spec.addr, dest.spec.port),
             weight=dest.weight, active=dest.rec.activeconns, inactive=dest.rec.inactconns,
         )  # fmt: skip
-    flags = ConnFlag.ONE_PACKET if svc.one_packet and iph.protocol == UDP else ConnFlag(0)
+    flags = ConnFlag.ONE_PACKET if svc.one_packet and iph.protocol == UDP else 0
     cp = ipvs.table.conn_new(
         svc.key.af, iph.protocol, caddr, cport, vaddr, vport, dest.spec.af, dest.spec.addr,
         dest.spec.port or vport, skb.mark, flags, dest.rec.index, skb.now,

@@ -69,7 +69,7 @@ def ip_vs_sched_persist(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) ->
         skb.walk.step(3, "ip_vs_ct_in_get", "template found", server=str(dest.spec.addr.hex()))
 
     dport = dest.rec.port if same_port and dest.rec.port else vport
-    flags = ConnFlag.ONE_PACKET if svc.one_packet and protocol == _UDP else ConnFlag(0)
+    flags = ConnFlag.ONE_PACKET if svc.one_packet and protocol == _UDP else 0
     cp = ipvs.table.conn_new(
         af, protocol, caddr, cport, vaddr, vport, dest.spec.af, dest.spec.addr, dport,
         skb.mark, flags, dest.rec.index, skb.now,

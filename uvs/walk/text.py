@@ -24,9 +24,8 @@ def render(walk: dict[str, Any], colour: bool = False) -> str:
     lines.append(f"  verdict {paint(style, walk['verdict'])}: {walk['why']}")
     for name in "before", "after":
         if entry := walk["entry"][name]:
-            lines.append(
-                f"  entry {name}: {entry['protocol']} {entry['state']} {entry['client']} -> {entry['virtual']}"
-                f" -> {entry['destination']} ({entry['method']}), {entry['expires'] / 1000:.0f} s"
-            )
+            way = f"{entry['client']} -> {entry['virtual']} -> {entry['destination']} ({entry['method']})"
+            expires = f"{entry['expires'] / 1000:.0f} s"
+            lines.append(f"  entry {name}: {entry['protocol']} {entry['state']} {way}, {expires}")
     lines += [f"  sent by next hop {s['nexthop']}: {s['packet']}" for s in walk["sent"]]
     return "\n".join(lines)

@@ -220,8 +220,8 @@ def test_accepted_untouched(world, packet, why):
     ("setup", "why"),
     [
         ([], Why.NO_DEST),
-        ([dict(weight=0), dict(weight=0)], Why.WEIGHT_0),
-        ([dict(weight=0), dict(weight=1, u_threshold=1)], Why.OVERLOAD),
+        ([{"weight": 0}, {"weight": 0}], Why.WEIGHT_0),
+        ([{"weight": 0}, {"weight": 1, "u_threshold": 1}], Why.OVERLOAD),
     ],
 )
 @pytest.mark.parametrize("family", [4, 6])
@@ -324,7 +324,7 @@ def test_no_neighbour_is_told_about_the_packet_that_the_client_sent(world):
 
     world.server(world.service(), RIP[1], 8080)
     out = world.local_in(tcp(CIP, 1024, VIP, 80))
-    ((index, data),) = no_neighbour(world.ipvs, bytes(out.sent[0][1]))
+    ((_, data),) = no_neighbour(world.ipvs, bytes(out.sent[0][1]))
     error = IP(data)
     assert (error[ICMP].type, error[ICMP].code) == (3, 1)
     assert (error.dst, error[IPerror].src, error[IPerror].dst, error[TCPerror].dport) == (CIP, CIP, VIP, 80)
@@ -364,11 +364,15 @@ def test_first_fragment_of_a_datagram_is_scheduled_like_any_packet(world):
 def test_table_full(world):
     small = World(conn_max=1)
     svc = small.service()
-    small.server(svc, RIP[1])
-    limit = small.table.info()["conn_max"]
-    outs = [small.local_in(tcp(f"10.1.{i >> 8}.{i & 255}", 1024 + (i >> 16), VIP, 80)) for i in range(limit)]
-    assert (outs[-1].verdict, outs[-1].why) == (DROP, Why.TABLE_FULL)
-    assert outs[0].why == Why.FORWARDED
+    dest = small.server(svc, RIP[1])
+    client, vip, rip = packed(CIP), packed(VIP), packed(RIP[1])
+    for i in range(small.table.info()["conn_max"]):
+        last = small.table.conn_new(
+            2, 17, client, i & 0xFFFF, vip, i >> 16, 2, rip, 80, 0, 0, dest.rec.index, small.now
+        )
+    assert last is None
+    out = small.local_in(tcp(CIP, 1024, VIP, 80))
+    assert (out.verdict, out.why, out.sent) == (DROP, Why.TABLE_FULL, [])
     small.close()
 
 
