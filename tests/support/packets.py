@@ -29,11 +29,11 @@ def loaded(data: Any, mark: int = 0) -> Packet:
     return pkt
 
 
-def flags(names: str) -> Hdr:
+def flags(names: str) -> int:
     """`"PORTS L4"` as flags."""
     out = 0
     for name in names.split():
-        out |= Hdr[name]
+        out |= getattr(Hdr, name)
     return out
 
 
