@@ -26,6 +26,7 @@ from uvs.ipvs.unreachable import no_neighbour
 from uvs.netfilter.diversion import Diversion
 from uvs.netfilter.errors import NetfilterError
 from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
+from uvs.systemd import notify
 
 log = logging.getLogger("uvs")
 
@@ -102,9 +103,9 @@ class Director:
                 __version__, self.queue, self.diversion.name, len(self.ipvs.services),
                 self.ipvs.table.info()["conns"], self.socket_path,
             )  # fmt: skip
-            _notify("READY=1")
+            notify("READY=1")
             await done.wait()
-            _notify("STOPPING=1")
+            notify("STOPPING=1")
         finally:
             while self._undo:
                 self._undo.pop()()
@@ -218,10 +219,3 @@ def _sysctl(name: str, default: int) -> int:
 def _boot_id() -> bytes:
     return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
 
-
-def _notify(message: str) -> None:
-    """sd_notify(3): tell the service manager."""
-    if address := os.environ.get("NOTIFY_SOCKET"):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
-            s.connect("\0" + address[1:] if address.startswith("@") else address)
-            s.send(message.encode())

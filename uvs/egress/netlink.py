@@ -358,6 +358,17 @@ class Watch:
         if routes > STORM:
             yield AnyChange()
 
+    def drain(self) -> None:
+        """Forget what happened since the last call, for those who only want to know that something did."""
+        for _ in range(READ_BUDGET):
+            try:
+                self._socket.recv(65536)
+            except BlockingIOError:
+                return
+            except OSError as e:
+                if e.errno != errno.ENOBUFS:
+                    raise
+
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
