@@ -14,7 +14,8 @@ from uvs.ipvs.services import FTPPORT, Service
 from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
 from uvs.ipvs.xmit import TRANSMITTERS, ip_vs_bypass_xmit, ip_vs_icmp_xmit
 
-ICMP, UDP, ICMPV6 = 1, 17, 58
+ICMP, IPIP, UDP, ICMPV6 = 1, 4, 17, 58
+IPV4_HEADER, MIN_MTU = 20, 68
 FTPDATA = 20
 V4_ERRORS = frozenset({3, 4, 11})  # unreachable, source quench, time exceeded
 
@@ -414,6 +415,8 @@ def ip_vs_in_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
     quoted, verdict = _related(skb)
     if quoted is None:
         return verdict
+    if quoted.protocol == IPIP and quoted.af == AF_INET:
+        return _in_icmp_about_tunnel(ipvs, skb, quoted)
     pp = protocols.BY_NUMBER.get(quoted.protocol)
     if pp is None:
         return skb.accept(Why.PROTOCOL)
@@ -432,11 +435,10 @@ def ip_vs_in_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
         made = True
     if skb.walk:
         skb.walk.step(1, "ip_vs_in_icmp", "found", quoted=walk.describe(quoted))
+    masq = cp.flags & ConnFlag.FWD_MASK == ConnFlag.MASQ
     if skb.iph.af == AF_INET and not skb.pkt.l4_csum_ok():
         verdict = skb.drop(Why.CHECKSUM)
-    elif (
-        skb.iph.af != AF_INET and skb.hook == Hook.LOCAL_OUT and cp.flags & ConnFlag.FWD_MASK != ConnFlag.MASQ
-    ):
+    elif skb.iph.af != AF_INET and skb.hook == Hook.LOCAL_OUT and not masq:
         verdict = skb.accept(Why.ICMP_IN)
     else:
         ipvs.table.in_stats(cp, skb.pkt.len)
@@ -445,6 +447,39 @@ def ip_vs_in_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
     if made:
         ipvs.table.conn_put(cp, skb.now)
     return verdict
+
+
+def _in_icmp_about_tunnel(ipvs: NetnsIpvs, skb: Skb, outer: Header) -> Verdict:
+    """An error about a tunnel packet of ours: learn the path MTU, and tell the client about its own packet."""
+    if skb.hook != Hook.LOCAL_IN or not ipvs.services.is_tunnel(outer.af, outer.daddr):
+        return skb.accept(Why.PROTOCOL)
+    inner = skb.pkt.quoted_at(outer.len, AF_INET)
+    if inner is None:
+        return skb.accept(Why.SHORT)
+    if inner.protocol not in protocols.BY_NUMBER:
+        return skb.accept(Why.PROTOCOL)
+    if inner.flags & Hdr.LATER:
+        return skb.accept(Why.FRAGMENT)
+    cp = ipvs.table.conn_in_get(inner)
+    if skb.walk:
+        skb.walk.step(1, "ip_vs_in_icmp", "ours" if cp else "no connection", tunnelled=walk.describe(inner))
+    if cp is None:
+        return skb.accept(Why.NO_CONN)
+    if not skb.pkt.l4_csum_ok():
+        return skb.drop(Why.CHECKSUM)
+    skb.why = Why.TUNNEL_ICMP
+    typ, code = skb.iph.icmp_type, skb.iph.icmp_code
+    info = int.from_bytes(skb.pkt.view[skb.iph.len + 4 : skb.iph.len + 8], "big")
+    if (typ, code) == (icmp.DEST_UNREACH, icmp.FRAG_NEEDED):
+        mtu = info & 0xFFFF
+        ipvs.routes.update_pmtu(outer.af, outer.daddr, mtu)
+        if not inner.flags & Hdr.DF:
+            return NF_STOLEN
+        if route := ipvs.routes.at(cp.nexthop):
+            mtu = route.mtu
+        info = mtu - IPV4_HEADER if mtu > MIN_MTU + IPV4_HEADER else mtu
+    icmp.icmp_send(ipvs, skb, inner, skb.pkt.data[inner.off :], typ, code, info)
+    return NF_STOLEN
 
 
 def ip_vs_forward_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict:

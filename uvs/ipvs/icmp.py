@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 
 from uvs.engine.core import AF_INET, Hdr, checksum
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict
@@ -16,35 +15,32 @@ V6_ADDR_UNREACH, V6_PORT_UNREACH = 3, 4
 _V4_ERRORS = frozenset({3, 4, 5, 11, 12})
 _V4_MAX, _V6_MAX = 576, 1280  # RFC 1812 4.3.2.3; RFC 4443 2.4(c)
 
-OutHook = Callable[[NetnsIpvs, Skb], Verdict]
-
 
 def port_unreachable(ipvs: NetnsIpvs, skb: Skb) -> None:
     """To the client: no real server (reference 1.6)."""
     v4 = skb.iph.af == AF_INET
-    _send(ipvs, skb, *((DEST_UNREACH, PORT_UNREACH) if v4 else (V6_DEST_UNREACH, V6_PORT_UNREACH)))
+    _answer(ipvs, skb, *((DEST_UNREACH, PORT_UNREACH) if v4 else (V6_DEST_UNREACH, V6_PORT_UNREACH)))
 
 
 def host_unreachable(ipvs: NetnsIpvs, skb: Skb) -> None:
     """To the client: no route to the real server, or it does not answer (dst_link_failure)."""
     v4 = skb.iph.af == AF_INET
-    _send(ipvs, skb, *((DEST_UNREACH, HOST_UNREACH) if v4 else (V6_DEST_UNREACH, V6_ADDR_UNREACH)))
+    _answer(ipvs, skb, *((DEST_UNREACH, HOST_UNREACH) if v4 else (V6_DEST_UNREACH, V6_ADDR_UNREACH)))
 
 
 def time_exceeded(ipvs: NetnsIpvs, skb: Skb) -> None:
     """To the sender: TTL or hop limit used up."""
-    _send(ipvs, skb, TIME_EXCEEDED if skb.iph.af == AF_INET else V6_TIME_EXCEEDED, 0)
+    _answer(ipvs, skb, TIME_EXCEEDED if skb.iph.af == AF_INET else V6_TIME_EXCEEDED, 0)
 
 
 def too_big(ipvs: NetnsIpvs, skb: Skb, mtu: int) -> None:
     """To the sender: fragmentation needed, or packet too big; `mtu` in bytes."""
     v4 = skb.iph.af == AF_INET
-    _send(ipvs, skb, *((DEST_UNREACH, FRAG_NEEDED) if v4 else (V6_PACKET_TOO_BIG, 0)), mtu, limited=False)
+    _answer(ipvs, skb, *((DEST_UNREACH, FRAG_NEEDED) if v4 else (V6_PACKET_TOO_BIG, 0)), mtu)
 
 
-def _may_answer(skb: Skb) -> bool:
+def _may_answer(iph: Header) -> bool:
     """No errors about errors, later fragments, and packets to or from many (RFC 1122 3.2.2)."""
-    iph = skb.iph
     if iph.flags & Hdr.LATER:
         return False
     if iph.af == AF_INET:
@@ -54,11 +50,19 @@ def _may_answer(skb: Skb) -> bool:
     return not many and not (iph.protocol == 58 and iph.icmp_type < 128)
 
 
-def _send(ipvs: NetnsIpvs, skb: Skb, typ: int, code: int, info: int = 0, *, limited: bool = True) -> None:
-    iph = skb.iph
-    if not _may_answer(skb):
+def _answer(ipvs: NetnsIpvs, skb: Skb, typ: int, code: int, info: int = 0) -> None:
+    icmp_send(ipvs, skb, skb.iph, skb.pkt.data, typ, code, info)
+
+
+def icmp_send(ipvs: NetnsIpvs, skb: Skb, iph: Header, quote: bytes, typ: int, code: int, info: int) -> None:
+    """Tell the sender of a packet of an error: an ICMP of `typ`, `code` and second word `info` to `skb.sends`.
+
+    `iph` and `quote`: that packet's header, and the packet from there on.
+    """
+    if not _may_answer(iph):
         return
-    peer = iph.saddr
+    v4, peer = iph.af == AF_INET, iph.saddr
+    limited = (typ, code) != (DEST_UNREACH, FRAG_NEEDED) if v4 else typ != V6_PACKET_TOO_BIG
     if limited and not ipvs.icmp_limit[iph.af].allow(peer, skb.now):
         if skb.walk:
             skb.walk.step(2, "icmp_send", "not sent: rate limit", type=typ, code=code)
@@ -67,8 +71,8 @@ def _send(ipvs: NetnsIpvs, skb: Skb, typ: int, code: int, info: int = 0, *, limi
     if route is None or route.local:
         return
     source = iph.daddr if ipvs.routes.is_local(iph.af, iph.daddr) else route.saddr
-    build = _build_v4 if iph.af == AF_INET else _build_v6
-    error = build(ipvs, skb, source, peer, typ, code, info)
+    build = _build_v4 if v4 else _build_v6
+    error = build(ipvs, iph, quote, source, typ, code, info)
     if skb.walk:
         skb.walk.step(2, "icmp_send", f"type {typ} code {code} to the sender", mtu=info or None)
     sent = _through_local_out(ipvs, skb, error)
@@ -87,20 +91,21 @@ def _through_local_out(ipvs: NetnsIpvs, skb: Skb, error: bytes) -> bytes | None:
     return own.pkt.data if ip_vs_out(ipvs, own) == Verdict.ACCEPT else None
 
 
-def _build_v4(ipvs: NetnsIpvs, skb: Skb, source: bytes, peer: bytes, typ: int, code: int, info: int) -> bytes:
-    quote = skb.pkt.data[: _V4_MAX - 28]
-    body = struct.pack("!BBHHH", typ, code, 0, 0, info & 0xFFFF) + quote
+def _build_v4(
+    ipvs: NetnsIpvs, iph: Header, quote: bytes, source: bytes, typ: int, code: int, info: int
+) -> bytes:
+    body = struct.pack("!BBHI", typ, code, 0, info) + quote[: _V4_MAX - 28]
     body = body[:2] + struct.pack("!H", checksum(body)) + body[4:]
-    tos = (skb.iph.tos & 0x1E) | 0xC0  # IPTOS_TOS_MASK, IPTOS_PREC_INTERNETCONTROL
-    head = struct.pack(
-        "!BBHHHBBH4s4s", 0x45, tos, 20 + len(body), ipvs.next_ident(), 0, 64, 1, 0, source, peer
-    )
+    tos = (iph.tos & 0x1E) | 0xC0  # IPTOS_TOS_MASK, IPTOS_PREC_INTERNETCONTROL
+    ident, length = ipvs.next_ident(), 20 + len(body)
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, tos, length, ident, 0, 64, 1, 0, source, iph.saddr)
     return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + body
 
 
-def _build_v6(ipvs: NetnsIpvs, skb: Skb, source: bytes, peer: bytes, typ: int, code: int, info: int) -> bytes:
-    quote = skb.pkt.data[: _V6_MAX - 48]
-    body = struct.pack("!BBHI", typ, code, 0, info) + quote
-    pseudo = source + peer + struct.pack("!II", len(body), 58)
+def _build_v6(
+    ipvs: NetnsIpvs, iph: Header, quote: bytes, source: bytes, typ: int, code: int, info: int
+) -> bytes:
+    body = struct.pack("!BBHI", typ, code, 0, info) + quote[: _V6_MAX - 48]
+    pseudo = source + iph.saddr + struct.pack("!II", len(body), 58)
     body = body[:2] + struct.pack("!H", checksum(pseudo + body)) + body[4:]
-    return struct.pack("!IHBB", 0x60000000, len(body), 58, 64) + source + peer + body
+    return struct.pack("!IHBB", 0x60000000, len(body), 58, 64) + source + iph.saddr + body

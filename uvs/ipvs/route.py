@@ -32,6 +32,9 @@ class Routes(Protocol):
     def at(self, index: int) -> Route | None:
         """The row that `find` gave, as it is now; None if it is no longer valid."""
 
+    def update_pmtu(self, af: int, addr: bytes, mtu: int) -> None:
+        """A router told that only `mtu` bytes reach that address: rows to it obey from now on."""
+
     def is_local(self, af: int, addr: bytes) -> bool:
         """Is it an address of this host?"""
 

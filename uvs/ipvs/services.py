@@ -348,6 +348,14 @@ class Services:
             for d in svc.dests
         )
 
+    def is_tunnel(self, af: int, addr: bytes) -> bool:
+        """ip_vs_find_tunnel, ipip: does any service tunnel to that address?"""
+        return any(
+            d.fwd == ConnFlag.TUNNEL and d.id[:2] == (af, addr) and d.spec.tun_type == 0
+            for svc in self
+            for d in svc.dests
+        )
+
     # ---- after a restart
 
     def attach(self, saved: list[tuple[ServiceSpec, list[DestSpec]]]) -> None:

@@ -422,6 +422,35 @@ def test_icmp_of_no_connection_goes_to_the_local_stack(world):
     assert (out.verdict, out.why) == (ACCEPT, Why.NO_CONN)
 
 
+@pytest.mark.parametrize(("df", "told"), [(True, 880), (False, None)])
+def test_router_on_the_way_of_a_tunnel(world, df, told):
+    """Its frag-needed is about our packet: we learn the MTU, the client hears of its own packet."""
+    world.server(world.service(), RIP[1], 80, TUNNEL)
+    packet = tcp(CIP, 1024, VIP, 80)
+    if df:
+        packet[IP].flags = "DF"
+    sent = world.local_in(packet).sent[0][1]
+    error = icmp_error("198.19.0.77", DIP, 3, 4, sent, mtu=900)
+    out = world.local_in(error)
+    assert (out.verdict, out.why) == (STOLEN, Why.TUNNEL_ICMP)
+    assert world.routes.pmtu == {packed(RIP[1]): 900}
+    if not told:
+        assert out.sent == []
+        return
+    answer = out.sent[0][1]
+    assert (out.to, ends(answer), answer[ICMP].nexthopmtu) == (CIP, (VIP, CIP), told)
+    assert ends(answer[IPerror]) == (CIP, VIP)
+    assert sums_right(answer)
+
+
+def test_error_about_somebody_elses_tunnel(world):
+    world.server(world.service(), RIP[1], 80, TUNNEL)
+    sent = world.local_in(tcp(CIP, 1024, VIP, 80)).sent[0][1]
+    sent.dst = RIP[2]
+    out = world.local_in(icmp_error("198.19.0.77", DIP, 3, 4, sent, mtu=900))
+    assert (out.verdict, out.why, world.routes.pmtu) == (ACCEPT, Why.PROTOCOL, {})
+
+
 # ---------------------------------------------------------------- connections
 
 

@@ -41,6 +41,7 @@ class FakeRoutes:
     local: set[bytes] = field(default_factory=lambda: {packed(a) for a in (VIP, VIP6, DIP, DIP6)})
     unreachable: set[bytes] = field(default_factory=set)
     mtu: int = 1500
+    pmtu: dict[bytes, int] = field(default_factory=dict)
     rows: dict[int, tuple[int, bytes]] = field(default_factory=dict)
 
     def find(self, af: int, addr: bytes, known_nexthop: bool = False) -> Route | None:
@@ -48,11 +49,16 @@ class FakeRoutes:
             return None
         index = next((i for i, row in self.rows.items() if row == (af, addr)), len(self.rows) + 1)
         self.rows[index] = (af, addr)
-        return Route(index, addr in self.local, self.mtu, packed(DIP if af == AF_INET else DIP6))
+        return Route(
+            index, addr in self.local, self.pmtu.get(addr, self.mtu), packed(DIP if af == AF_INET else DIP6)
+        )
 
     def at(self, index: int) -> Route | None:
         row = self.rows.get(index)
         return self.find(*row) if row else None
+
+    def update_pmtu(self, af: int, addr: bytes, mtu: int) -> None:
+        self.pmtu[addr] = mtu
 
     def is_local(self, af: int, addr: bytes) -> bool:
         return addr in self.local
