@@ -450,7 +450,7 @@ def ip_vs_in_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
 
 
 def _in_icmp_about_tunnel(ipvs: NetnsIpvs, skb: Skb, outer: Header) -> Verdict:
-    """An error about a tunnel packet of ours: learn the path MTU, and tell the client about its own packet."""
+    """An error about a tunnel packet of ours: learn the path MTU, tell the client of its own packet."""
     if skb.hook != Hook.LOCAL_IN or not ipvs.services.is_tunnel(outer.af, outer.daddr):
         return skb.accept(Why.PROTOCOL)
     inner = skb.pkt.quoted_at(outer.len, AF_INET)

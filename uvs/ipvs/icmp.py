@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from uvs.engine.core import AF_INET, Hdr, checksum
+from uvs.engine.core import AF_INET, Hdr, Header, checksum
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict
 
 DEST_UNREACH, TIME_EXCEEDED = 3, 11
@@ -17,7 +17,7 @@ _V4_MAX, _V6_MAX = 576, 1280  # RFC 1812 4.3.2.3; RFC 4443 2.4(c)
 
 
 def port_unreachable(ipvs: NetnsIpvs, skb: Skb) -> None:
-    """To the client: no real server (reference 1.6)."""
+    """To the client: no real server."""
     v4 = skb.iph.af == AF_INET
     _answer(ipvs, skb, *((DEST_UNREACH, PORT_UNREACH) if v4 else (V6_DEST_UNREACH, V6_PORT_UNREACH)))
 
@@ -55,7 +55,7 @@ def _answer(ipvs: NetnsIpvs, skb: Skb, typ: int, code: int, info: int = 0) -> No
 
 
 def icmp_send(ipvs: NetnsIpvs, skb: Skb, iph: Header, quote: bytes, typ: int, code: int, info: int) -> None:
-    """Tell the sender of a packet of an error: an ICMP of `typ`, `code` and second word `info` to `skb.sends`.
+    """Tell the sender of a packet of an error: an ICMP with second word `info`, into `skb.sends`.
 
     `iph` and `quote`: that packet's header, and the packet from there on.
     """
@@ -98,7 +98,7 @@ def _build_v4(
     body = body[:2] + struct.pack("!H", checksum(body)) + body[4:]
     tos = (iph.tos & 0x1E) | 0xC0  # IPTOS_TOS_MASK, IPTOS_PREC_INTERNETCONTROL
     ident, length = ipvs.next_ident(), 20 + len(body)
-    head = struct.pack("!BBHHHBBH4s4s", 0x45, tos, length, ident, 0, 64, 1, 0, source, iph.saddr)
+    head: bytes = struct.pack("!BBHHHBBH4s4s", 0x45, tos, length, ident, 0, 64, 1, 0, source, iph.saddr)
     return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + body
 
 
