@@ -1,0 +1,126 @@
+"""The hook path under packets that lie: whatever comes, there is a verdict with a reason, and the counters
+of the destinations equal what the table holds."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scapy.layers.inet import ICMP, IP, UDP, IPOption
+from scapy.layers.inet6 import (
+    ICMPv6DestUnreach,
+    ICMPv6PacketTooBig,
+    IPv6,
+    IPv6ExtHdrDestOpt,
+    IPv6ExtHdrFragment,
+)
+from scapy.packet import Raw
+
+from tests.unit.ipvs.world import (
+    CIP,
+    CIP6,
+    DIP,
+    DROUTE,
+    MASQ,
+    RIP,
+    RIP6,
+    TUNNEL,
+    VIP,
+    VIP6,
+    World,
+    icmp_error,
+    tcp,
+    udp,
+)
+from uvs.engine.core import ConnFlag, Why
+from uvs.ipvs.skb import Hook, Verdict
+
+# Packets that mean something to the table below; the test bends them.
+SEEDS = [
+    bytes(p)
+    for p in (
+        tcp(CIP, 1024, VIP, 80),
+        tcp(CIP, 1024, VIP, 80, "A", b"x" * 50),
+        tcp(CIP, 1024, VIP, 80, "FA"),
+        tcp(RIP[1], 8080, CIP, 1024, "SA"),
+        tcp(CIP, 1024, VIP, 81),
+        tcp(CIP, 1024, VIP, 82, "S", b"x" * 1600),
+        udp(CIP, 2000, VIP, 53),
+        udp(RIP[1], 5353, CIP, 2000),
+        tcp(CIP6, 1024, VIP6, 80),
+        tcp(RIP6[1], 8080, CIP6, 1024, "SA"),
+        udp(CIP6, 2000, VIP6, 53),
+        icmp_error(RIP[1], CIP, 3, 3, udp(CIP, 2000, RIP[1], 5353)),
+        icmp_error(CIP, VIP, 3, 4, tcp(VIP, 80, CIP, 1024, "A"), mtu=576, keep=8),
+        icmp_error("198.19.0.77", DIP, 3, 4, IP(src=DIP, dst=RIP[3]) / tcp(CIP, 1024, VIP, 82), mtu=900),
+        IPv6(src=RIP6[1], dst=CIP6) / ICMPv6DestUnreach(code=4) / udp(CIP6, 2000, RIP6[1], 5353),
+        IPv6(src=CIP6, dst=VIP6) / ICMPv6PacketTooBig(mtu=1280) / tcp(VIP6, 80, CIP6, 1024, "A"),
+        IP(src=CIP, dst=VIP, options=[IPOption(b"\x01\x01\x01\x00")]) / UDP(sport=2000, dport=53) / Raw(b"x"),
+        IPv6(src=CIP6, dst=VIP6) / IPv6ExtHdrDestOpt() / UDP(sport=2000, dport=53) / Raw(b"x"),
+        IPv6(src=CIP6, dst=VIP6) / IPv6ExtHdrFragment(offset=10, m=1) / Raw(b"x" * 40),
+        IP(src=CIP, dst=VIP, flags="MF") / UDP(sport=2000, dport=53) / Raw(b"x" * 64),
+        IP(src=CIP, dst=VIP) / ICMP(type=8) / b"ping",
+    )
+]
+
+bent = st.tuples(
+    st.sampled_from(SEEDS),
+    st.lists(st.tuples(st.integers(0, 130), st.integers(0, 255)), max_size=4),
+    st.integers(0, 120),
+).map(lambda t: _bend(*t))
+
+
+def _bend(seed: bytes, changes: list[tuple[int, int]], cut: int) -> bytes:
+    data = bytearray(seed)
+    for at, value in changes:
+        if at < len(data):
+            data[at] = value
+    return bytes(data[: len(data) - cut] if cut < len(data) and cut % 3 == 0 else data)
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(list(Hook)), bent, st.sampled_from([0, 0, 0, 7]), st.integers(0, 70)),
+    min_size=1,
+    max_size=30,
+)
+
+
+def director() -> World:
+    w = World()
+    services = [
+        (VIP, 80, 6, RIP[1], 8080, MASQ),
+        (VIP, 81, 6, RIP[2], 81, DROUTE),
+        (VIP, 82, 6, RIP[3], 82, TUNNEL),
+        (VIP, 53, 17, RIP[1], 5353, MASQ),
+        (VIP6, 80, 6, RIP6[1], 8080, MASQ),
+        (VIP6, 53, 17, RIP6[1], 5353, MASQ),
+    ]
+    for vip, port, proto, rip, rport, fwd in services:
+        w.server(w.service(vip, port, proto), rip, rport, fwd)
+    w.server(w.service(fwmark=7), RIP[2], 0)
+    w.server(w.service(VIP, 0, 6, flags=1, timeout=50), RIP[2], 0)
+    return w
+
+
+@settings(max_examples=400, deadline=None)
+@given(steps)
+def test_every_packet_gets_a_verdict_and_the_counters_stay_true(packets):
+    world = director()
+    try:
+        for hook, data, mark, seconds in packets:
+            out = world.at(hook, data, mark=mark)
+            assert out.verdict in Verdict
+            assert out.why != Why.NONE
+            assert (out.verdict == Verdict.ACCEPT) or out.content is None
+            world.pass_time(seconds)
+        assert sum(world.ipvs.why) == len(packets)
+        counted: dict[int, list[int]] = {}
+        for conn in world.table.conns():
+            at = counted.setdefault(conn.dest, [0, 0, 0])
+            template, inactive = conn.flags & ConnFlag.TEMPLATE, conn.flags & ConnFlag.INACTIVE
+            at[2 if template else 1 if inactive else 0] += 1
+        for rec in world.table.dests():
+            counters = [rec.activeconns, rec.inactconns, rec.persistconns]
+            assert counters == counted.get(rec.index, [0, 0, 0])
+        world.pass_time(3600)
+        world.pass_time(3600)
+        assert world.entries == []
+    finally:
+        world.close()
