@@ -12,8 +12,7 @@ from scapy.layers.inet6 import (
     IPv6ExtHdrFragment,
 )
 from scapy.packet import Raw
-
-from tests.unit.ipvs.world import (
+from support.world import (
     CIP,
     CIP6,
     DIP,
@@ -29,6 +28,7 @@ from tests.unit.ipvs.world import (
     tcp,
     udp,
 )
+
 from uvs.engine.core import ConnFlag, Why
 from uvs.ipvs.skb import Hook, Verdict
 

@@ -4,11 +4,7 @@ import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP, IPerror, TCPerror, UDPerror, fragment
 from scapy.layers.inet6 import ICMPv6DestUnreach, ICMPv6PacketTooBig, ICMPv6TimeExceeded, IPv6
 from scapy.packet import Raw
-
-from uvs.engine.core import Why
-from uvs.ipvs.skb import Verdict
-
-from .world import (
+from support.world import (
     CIP,
     CIP6,
     DIP,
@@ -28,6 +24,9 @@ from .world import (
     tcp,
     udp,
 )
+
+from uvs.engine.core import Why
+from uvs.ipvs.skb import Verdict
 
 STOLEN, ACCEPT, DROP = Verdict.STOLEN, Verdict.ACCEPT, Verdict.DROP
 FAMILIES = {4: (CIP, VIP, RIP[1], DIP), 6: (CIP6, VIP6, RIP6[1], DIP6)}

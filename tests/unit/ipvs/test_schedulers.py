@@ -1,11 +1,10 @@
 """Schedulers: the order of choice, ties, edits, additions and deletions in mid-sequence."""
 
 import pytest
+from support.world import RIP, World
 
 from uvs.engine.core import Header
 from uvs.ipvs import scheduling
-
-from .world import RIP, World
 
 ANY = Header()
 
