@@ -1,4 +1,4 @@
-"""The lab's HTTP client: sends requests one after another, each by a connection of its own, and prints who answered.
+"""The lab's HTTP client: requests one after another, each on a connection of its own; prints who answered.
 
     python -m uvs.lab.fetch [-n TIMES] URL
 

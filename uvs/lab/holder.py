@@ -5,10 +5,9 @@ namespace: when it ends, however it ends, the kernel kills all processes of the 
 them go mounts, network namespaces, links and firewall rules. Root keeps its own user namespace; anybody
 else gets one in which he is root.
 
-    holder.py bound    dies with the process that started it
-    holder.py stay     stays until it is killed
-
-It writes one line of JSON to standard output: {"pid": N} when the lab's namespaces stand, or {"error": TEXT}.
+It writes one line of JSON to standard output: {"pid": N} when the lab's namespaces stand, or {"error": TEXT,
+"errno": N}. The lab ends with the process that started it, unless that writes the line `keep`: then init stays
+until it is killed, and the answer is {"kept": true}.
 """
 
 import contextlib
@@ -29,8 +28,8 @@ MS_REC, MS_PRIVATE, MS_SLAVE = 0x4000, 1 << 18, 1 << 19
 PR_SET_PDEATHSIG = 1
 
 _NAMESPACES = CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID | CLONE_NEWIPC
-# Private directories: iproute2's names of namespaces, xtables.lock and the director's socket are in /run; its saved
-# table in /var/lib/uvs. What the machine has there is neither seen nor touched.
+# iproute2's names of namespaces, xtables.lock and the director's socket and state are in /run, what it keeps
+# over a reboot in /var/lib/uvs. What the machine has there is neither seen nor touched.
 _PRIVATE = ("/run", "/var/lib/uvs")
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -58,11 +57,9 @@ def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> No
     _checked(libc.mount(*args), f"mount {kind or source} on {target}")
 
 
-def die_with_parent(parent: int | None = None) -> None:
-    """Have the kernel kill this process when its parent ends. `parent`: its PID, if it may be gone already."""
-    _checked(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
-    if parent is not None and os.getppid() != parent:
-        os._exit(1)
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process that signal when its parent ends; 0: no more."""
+    _checked(libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0), "prctl")
 
 
 def enter_namespaces() -> None:
@@ -96,62 +93,60 @@ def _say(fd: int, **what: object) -> None:
     os.write(fd, json.dumps(what).encode() + b"\n")
 
 
-def _init(report: int, starter: int | None) -> None:
+def _init(report: int) -> None:
     """The lab's init: wait for nothing, reap everything."""
-    if starter is not None:
-        die_with_parent()
-    else:
-        os.setsid()
+    die_with_parent()
+    os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps orphans
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; whoever started us decides
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+
+    def keep(*_: object) -> None:
+        die_with_parent(0)
+        _say(report, kept=True)
+
+    signal.signal(signal.SIGUSR1, keep)
     try:
         private_mounts()
     except OSError as e:
         _say(report, error=e.strerror, errno=e.errno)
         os._exit(1)
-    _say(report, ready=True)
-    os.close(report)
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     os.chdir("/")
+    _say(report)
     while True:
         signal.pause()
 
 
-def main(argv: list[str]) -> int:
-    """Make the namespaces, fork their init, report."""
-    bound = argv[1:2] == ["bound"]
-    if bound:
-        die_with_parent()
+def main() -> int:
+    """Make the namespaces, fork their init, report; end with the starter, or when told to leave it alone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's: the starter decides what it means
     try:
         enter_namespaces()
     except OSError as e:
         _say(1, error=e.strerror, errno=e.errno)
         return 1
-    if bound:  # a change of credentials clears it
-        die_with_parent()
+    die_with_parent()
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _init(writer, os.getppid() if bound else None)
+        _init(writer)
     os.close(writer)
-    line = b""
-    while chunk := os.read(reader, 4096):
-        line += chunk
-    answer = json.loads(line or b'{"error": "the lab\'s first process died"}')
-    if "error" in answer:
-        _say(1, **answer)
-        return 1
-    _say(1, pid=pid)
-    if bound:
-        null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, 1)
-        os.waitpid(pid, 0)
+    with open(reader) as init:
+        answer = json.loads(init.readline() or '{"error": "the first process in them died"}')
+        if "error" in answer:
+            _say(1, **answer)
+            return 1
+        _say(1, pid=pid)
+        if sys.stdin.readline() != "keep\n":
+            return 1
+        os.kill(pid, signal.SIGUSR1)
+        init.readline()
+    _say(1, kept=True)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

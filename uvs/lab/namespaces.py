@@ -1,237 +1,83 @@
 """Making a lab: its namespaces, links and processes, and entering them from outside.
 
-All that a lab is hangs on one process (`holder`); whoever may send that a SIGKILL can remove the lab. Commands are run in
-a host by joining its namespaces, not by a server inside, so that a terminal and signals work as they do outside.
+All that a lab is hangs on one process (`holder`); when that gets a SIGKILL, nothing of the lab is left.
+Commands run in a host by joining its namespaces, not by a server inside, so that a terminal and signals work
+as they do outside.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
-import pickle
-import select
-import signal
 import socket
 import struct
 import subprocess
 import sys
+import sysconfig
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from json import loads
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from uvs.errors import UserError
-from uvs.lab import holder
-from uvs.lab.topology import VIP, Host, Topology
+from uvs.lab import holder, links
+from uvs.lab.enter import Call, Daemon, LabError, Member, Process, running
+from uvs.lab.topology import Topology
 
 SOCKET = "/run/uvs/control.sock"
 STATE_DIR = "/run/uvs"
 LOGS = "/run/log"
 SWITCH = "switch"  # where the segments' bridges are, so that a host sees only frames addressed to it
-SETTLE = 15.0  # seconds; links take up to one to come up
-
-
-class LabError(UserError):
-    """The lab cannot be made or used: one line that says why and what to do."""
-
-
-class Daemon(NamedTuple):
-    """A process started in the lab that outlives its starter."""
-
-    host: str
-    name: str
-    pid: int
-
-    def kill(self, number: int = signal.SIGKILL, timeout: float = 10) -> bool:
-        """Send the signal and wait for its end; False if it still runs then."""
-        try:
-            fd = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return True
-        try:
-            signal.pidfd_send_signal(fd, number)
-            return bool(select.select([fd], [], [], timeout)[0])
-        except ProcessLookupError:
-            return True
-        finally:
-            os.close(fd)
-
-    @property
-    def running(self) -> bool:
-        """Is it there (and not a zombie)?"""
-        return _running(self.pid)
-
-
-class Process(subprocess.Popen[Any]):
-    """A Popen whose program runs in a host of the lab; signals go to the program itself.
-
-    Between us and the program stands one process, which entered the lab's PID namespace for it. When that is
-    killed the program is killed too.
-    """
-
-    def __init__(self, lab: Lab, host: str | None, argv: Sequence[str], **popen: Any) -> None:
-        reader, writer = os.pipe()
-
-        def enter() -> None:
-            lab.join(host, pid_namespace=True)
-            child = os.fork()
-            if child:
-                os.write(writer, struct.pack("=i", child))
-                _stand_by(child)
-            holder.die_with_parent()
-
-        environment = lab.environment(popen.pop("env", None))
-        self.program = 0
-        try:
-            super().__init__(list(argv), env=environment, preexec_fn=enter, **popen)  # noqa: PLW1509
-            os.close(writer)
-            writer = -1
-            self.program = struct.unpack("=i", os.read(reader, 4))[0]
-        finally:
-            os.close(reader)
-            if writer >= 0:
-                os.close(writer)
-
-    def send_signal(self, sig: int) -> None:
-        """Send a signal to the program in the lab."""
-        if self.poll() is None and self.program:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.program, sig)
-
-
-def _stand_by(child: int) -> None:
-    """Wait for the program on behalf of Popen; end as it ends."""
-    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    os.closerange(0, os.sysconf("SC_OPEN_MAX") if os.sysconf("SC_OPEN_MAX") < 65536 else 65536)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        signal.signal(number, signal.SIG_DFL) if number not in (signal.SIGKILL, signal.SIGSTOP) else None
-        os.kill(os.getpid(), number)
-    os._exit(os.WEXITSTATUS(status))
-
-
-class Call:
-    """A Python function that runs in a host's network namespace, in a forked process; its result is pickled."""
-
-    def __init__(self, lab: Lab, host: str | None, function: Callable[..., Any], *args: Any) -> None:
-        self._reader, writer = os.pipe()
-        parent = os.getpid()
-        self.pid = os.fork()
-        if self.pid:
-            os.close(writer)
-            return
-        try:
-            os.close(self._reader)
-            holder.die_with_parent(parent)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            lab.join(host)
-            answer = (True, function(*args))
-        except BaseException as e:
-            answer = (False, _portable(e))
-        try:
-            with open(writer, "wb") as file:
-                pickle.dump(answer, file)
-        finally:
-            os._exit(0)
-
-    def result(self, timeout: float = 60) -> Any:
-        """What the function returned; raises what it raised. TimeoutError (and its end) after `timeout` seconds."""
-        if self._reader < 0:
-            raise RuntimeError("the result was taken already")
-        data = bytearray()
-        deadline = time.monotonic() + timeout
-        try:
-            while True:
-                if not select.select([self._reader], [], [], max(0, deadline - time.monotonic()))[0]:
-                    os.kill(self.pid, signal.SIGKILL)
-                    raise TimeoutError(f"no result within {timeout:g} s")
-                chunk = os.read(self._reader, 1 << 16)
-                if not chunk:
-                    break
-                data += chunk
-        finally:
-            self.close()
-        if not data:
-            raise LabError("a function called in the lab died without a result")
-        done, value = pickle.loads(data)
-        if not done:
-            raise value
-        return value
-
-    def close(self) -> None:
-        """End it, if it has not ended."""
-        if self._reader >= 0:
-            os.close(self._reader)
-            self._reader = -1
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-
-
-def _portable(e: BaseException) -> BaseException:
-    """The exception with its traceback as a note, if it can be pickled; else one that tells it."""
-    told = "".join(traceback.format_exception(e)).rstrip()
-    try:
-        pickle.loads(pickle.dumps(e))
-        e.add_note(f"in the lab: {told}")
-        return e
-    except Exception:
-        return LabError(told)
 
 
 class Lab:
     """A lab that stands: its topology and the PID of its holder."""
 
-    def __init__(self, topology: Topology, pid: int) -> None:
+    def __init__(self, topology: Topology, pid: int, starter: subprocess.Popen[str] | None = None) -> None:
         self.topology = topology
         self.pid = pid
-        self._starter: subprocess.Popen[bytes] | None = None
+        self._starter = starter  # of a lab that ends with this process
+
+    @property
+    def names(self) -> list[str]:
+        """Names of its network namespaces: the hosts and the switch."""
+        return [SWITCH, *(h.name for h in self.topology.hosts)]
 
     # ---- life
 
     @classmethod
-    def create(cls, topology: Topology, stay: bool = False) -> Lab:
-        """Make namespaces and links. Unless `stay`, the lab vanishes with this process. LabError if refused."""
-        program = [sys.executable, "-I", "-S", holder.__file__, "stay" if stay else "bound"]
-        starter = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-        assert starter.stdout is not None
-        answer = loads(starter.stdout.readline() or b'{"error": "its first process died"}')
-        if "error" in answer:
-            starter.wait()
-            starter.stdout.close()
-            raise LabError(refusal(answer.get("errno", 0), answer["error"]))
-        lab = cls(topology, answer["pid"])
-        if stay:
-            starter.wait()
-            starter.stdout.close()
-        else:
-            lab._starter = starter
+    def create(cls, topology: Topology) -> Lab:
+        """Make namespaces and links; they end with this process unless `keep` is called. LabError if refused."""
+        pipe = subprocess.PIPE
+        program = [sys.executable, "-I", "-S", holder.__file__]
+        starter = subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True)
+        assert starter.stdout
+        answer = loads(starter.stdout.readline() or '{"error": "the process that holds them died"}')
+        lab = cls(topology, answer.get("pid", 0), starter)
         try:
+            if "error" in answer:
+                raise LabError(refusal(answer.get("errno", 0), answer["error"]))
             lab._build()
         except BaseException:
             lab.destroy()
             raise
         return lab
 
+    def keep(self) -> None:
+        """Let it stay when this process ends."""
+        assert self._starter
+        answer, _ = self._starter.communicate("keep\n", timeout=10)
+        if "kept" not in answer:
+            raise LabError("the lab died while it was made: try again")
+        self._starter = None
+
     def destroy(self) -> None:
         """Remove it, and wait until its processes are gone."""
-        with contextlib.suppress(ProcessLookupError):
-            fd = os.pidfd_open(self.pid)
-            try:
-                signal.pidfd_send_signal(fd, signal.SIGKILL)
-                select.select([fd], [], [], 10)
-            finally:
-                os.close(fd)
+        if self.pid:
+            Daemon("lab", "init", self.pid).kill()
         if self._starter:
-            self._starter.wait()
-            if self._starter.stdout:
-                self._starter.stdout.close()
+            self._starter.communicate()
             self._starter = None
 
     def __enter__(self) -> Lab:
@@ -241,9 +87,9 @@ class Lab:
         self.destroy()
 
     @property
-    def running(self) -> bool:
+    def stands(self) -> bool:
         """Does it still stand?"""
-        return _running(self.pid)
+        return running(self.pid)
 
     # ---- entering it
 
@@ -279,10 +125,9 @@ class Lab:
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """What programs in the lab see: uvs's own commands on PATH, and where the director's socket is."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "UVS_", "NOTIFY_"))}
-        own = os.path.dirname(sys.executable)
-        path = environment.get("PATH", os.defpath).split(os.pathsep)
-        path += [d for d in ("/usr/sbin", "/sbin") if d not in path]
-        environment["PATH"] = os.pathsep.join([own, *(d for d in path if d != own)])
+        own = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
+        path = [*own, *environment.get("PATH", os.defpath).split(os.pathsep), "/usr/sbin", "/sbin"]
+        environment["PATH"] = os.pathsep.join(dict.fromkeys(path))
         environment |= {"UVS_SOCKET": SOCKET, "UVS_STATE_DIR": STATE_DIR}
         return environment | dict(extra or {})
 
@@ -293,7 +138,7 @@ class Lab:
     def run(
         self, host: str | None, argv: Sequence[str], *, stdin: str = "", timeout: float = 60
     ) -> subprocess.CompletedProcess[str]:
-        """Run argv in a host to its end; text output captured. TimeoutError (after killing it) if it does not end."""
+        """Run argv in a host to its end, its output captured as text; TimeoutError, and it is killed."""
         pipe = subprocess.PIPE
         with self.popen(host, argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
             try:
@@ -301,9 +146,8 @@ class Lab:
             except subprocess.TimeoutExpired:
                 process.kill()
                 out, err = process.communicate()
-                raise TimeoutError(
-                    f"{host}: {' '.join(argv)}: no end within {timeout:g} s: {err[-500:]}"
-                ) from None
+                command = " ".join(argv)
+                raise TimeoutError(f"{host}: {command}: no end within {timeout:g} s: {err[-500:]}") from None
         return subprocess.CompletedProcess(list(argv), process.returncode, out, err)
 
     def check(self, host: str | None, argv: Sequence[str], *, stdin: str = "", timeout: float = 60) -> str:
@@ -314,13 +158,48 @@ class Lab:
             raise LabError(f"{host or 'lab'}: {' '.join(argv)}: {why[-1]}")
         return done.stdout
 
-    def start(self, host: str, name: str, argv: Sequence[str]) -> Daemon:
-        """Start a process that stays until the lab ends. Its output goes to /run/log/HOST-NAME.log in the lab."""
+    def start(
+        self, host: str, name: str, argv: Sequence[str], *, notify: bool = False, timeout: float = 20
+    ) -> Daemon:
+        """Start a process that stays until the lab ends; its output goes to HOST-NAME.log in /run/log.
+
+        With `notify` wait until it says READY=1 (sd_notify(3)); LabError with its last words if it does not.
+        """
+        if not notify:
+            return self._start(host, name, argv, {})
+        inside = f"{LOGS}/{host}-{name}.notify"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            outside = self.path(inside)
+            outside.unlink(missing_ok=True)
+            sock.bind(str(outside))
+            sock.settimeout(0.05)
+            daemon = self._start(host, name, argv, {"NOTIFY_SOCKET": inside})
+            deadline = time.monotonic() + timeout
+            while True:
+                try:
+                    if b"READY=1" in sock.recv(4096).split(b"\n"):
+                        return daemon
+                except TimeoutError:
+                    pass
+                if not daemon.running:
+                    raise LabError(f"{host}: {name} ended: {self.last_words(host, name)}")
+                if time.monotonic() > deadline:
+                    daemon.kill()
+                    raise LabError(
+                        f"{host}: {name} is not ready after {timeout:g} s: {self.last_words(host, name)}"
+                    )
+
+    def _start(self, host: str, name: str, argv: Sequence[str], env: Mapping[str, str]) -> Daemon:
+        """Fork into the PID namespace; there fork again, so that its init becomes the daemon's parent."""
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
             try:
                 self.join(host, pid_namespace=True)
+                middle = os.fork()
+                if middle:
+                    os.waitpid(middle, 0)
+                    os._exit(0)
                 child = os.fork()
                 if child:
                     os.write(writer, struct.pack("=i", child))
@@ -331,7 +210,8 @@ class Lab:
                 os.dup2(log, 1)
                 os.dup2(log, 2)
                 os.closerange(3, 4096)
-                os.execvpe(argv[0], list(argv), self.environment())
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                os.execvpe(argv[0], list(argv), self.environment(env))
             except BaseException as e:
                 os.write(2, f"{argv[0]}: {e}\n".encode())
             finally:
@@ -344,7 +224,25 @@ class Lab:
             os.waitpid(pid, 0)
         if not data:
             raise LabError(f"{host}: cannot start {name}: the lab is gone: make it anew")
-        return Daemon(host, name, struct.unpack("=i", data)[0])
+        inside = struct.unpack("=i", data)[0]
+        return Daemon(host, name, next((p.pid for p in self.processes() if p.inside == inside), -1))
+
+    def processes(self) -> list[Member]:
+        """The lab's processes, its init left out."""
+        space = os.stat(f"/proc/{self.pid}/ns/pid").st_ino
+        networks = {self.path(f"/run/netns/{n}").stat().st_ino: n for n in self.names}
+        found = []
+        for entry in os.scandir("/proc"):
+            if not entry.name.isdigit() or int(entry.name) == self.pid:
+                continue
+            with contextlib.suppress(OSError, IndexError):
+                if os.stat(f"{entry.path}/ns/pid").st_ino == space:
+                    status = Path(entry.path, "status").read_text()
+                    inside = int(status.partition("NSpid:")[2].split("\n")[0].split()[-1])
+                    host = networks.get(os.stat(f"{entry.path}/ns/net").st_ino, "-")
+                    argv = Path(entry.path, "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+                    found.append(Member(int(entry.name), inside, host, argv))
+        return sorted(found)
 
     def log(self, host: str, name: str) -> str:
         """What a process started with `start` has said."""
@@ -352,6 +250,10 @@ class Lab:
             return self.path(f"{LOGS}/{host}-{name}.log").read_text(errors="replace")
         except FileNotFoundError:
             return ""
+
+    def last_words(self, host: str, name: str) -> str:
+        """The last line of a process's log."""
+        return (self.log(host, name).strip().splitlines() or ["it said nothing"])[-1]
 
     def path(self, path: str) -> Path:
         """A path of the lab's, seen from outside."""
@@ -369,16 +271,15 @@ class Lab:
 
     def _build(self) -> None:
         hosts = self.topology.hosts
-        names = [SWITCH, *(h.name for h in hosts)]
-        self._ip(None, [f"netns add {n}" for n in names])
-        for name in names:
+        self._ip(None, [f"netns add {n}" for n in self.names])
+        for name in self.names:
             sysctls = {} if name == SWITCH else self.topology[name].sysctls
-            self.call(name, _write_sysctls, sysctls)
+            self.call(name, links.write_sysctls, sysctls)
         self._ip(SWITCH, self._switch())
         for host in hosts:
-            self._ip(host.name, _addresses(host))
+            self._ip(host.name, links.addresses(host))
         self._ip(SWITCH, ["link set lo up"])
-        self.call(None, _write_hosts, self.topology)
+        self.call(None, links.write_hosts, self.topology)
         self.settle()
 
     def _switch(self) -> Iterator[str]:
@@ -401,18 +302,18 @@ class Lab:
     def settle(self) -> None:
         """Wait until all links and the switch's ports forward. LabError if they do not."""
         waiting = [
-            self.begin(h.name, _wait_links, [i.name for i in h.interfaces if i.segment])
+            self.begin(h.name, links.wait_links, [i.name for i in h.interfaces if i.segment])
             for h in self.topology.hosts
         ]
-        waiting.append(self.begin(SWITCH, _wait_ports))
-        late = [name for call in waiting for name in call.result(SETTLE + 10)]
+        waiting.append(self.begin(SWITCH, links.wait_ports))
+        late = [name for call in waiting for name in call.result(links.SETTLE + 10)]
         if late:
             raise LabError(f"links do not come up: {', '.join(late)}: is the machine very busy? try again")
 
     def offload(self, on: bool) -> None:
-        """Checksum and segmentation offload of all links. Off: a capture shows what would be on a wire (slower)."""
-        for name in (SWITCH, *(h.name for h in self.topology.hosts)):
-            self.call(name, _set_offload, on)
+        """Offloads of all links. Off: a capture shows what would be on a wire (slower)."""
+        for name in self.names:
+            self.call(name, links.set_offload, on)
 
 
 def refusal(number: int, text: str) -> str:
@@ -430,112 +331,7 @@ def refusal(number: int, text: str) -> str:
     for name, bad, mend in knobs:
         with contextlib.suppress(OSError):
             if Path("/proc/sys", name).read_text().strip() == bad:
-                return f"this machine forbids namespaces to ordinary users: sudo sysctl -w {mend} (or run this with sudo)"
+                return f"ordinary users may not have namespaces here: sudo sysctl -w {mend}, or run this with sudo"
     if number == errno.ENOSPC:
         return "no more namespaces allowed (user.max_*_namespaces): remove other labs: uvs lab status"
     return f"cannot make namespaces: {text}: run this with sudo; in a container: start it with --privileged"
-
-
-# ---- run inside
-
-
-def _write_sysctls(sysctls: Mapping[str, str]) -> None:
-    for name, value in sysctls.items():
-        try:
-            Path("/proc/sys", name).write_text(value)
-        except FileNotFoundError:
-            if "ipv6" not in name:  # a kernel without IPv6 is told where it matters
-                raise
-
-
-def _addresses(host: Host) -> Iterator[str]:
-    """ip(8) lines. On an Ethernet interface IPv6 VIPs are deprecated, lest one become the source of the host's own packets."""
-    yield "link set lo up"
-    for interface in host.interfaces:
-        for address in interface.addresses:
-            options = ""
-            if ":" in address:
-                options = (
-                    " nodad preferred_lft 0" if interface.segment and address.endswith("/128") else " nodad"
-                )
-            yield f"address add {address} dev {interface.name}{options}"
-        yield f"link set {interface.name} up"
-    for gateway in host.gateways:
-        yield f"route add default via {gateway}"
-
-
-def _write_hosts(topology: Topology) -> None:
-    lines = ["127.0.0.1 localhost", "::1 localhost"]
-    for host in topology.hosts:
-        lines += [f"{host.address(family)} {host.name}" for family in (4, 6)]
-    lines += [f"{VIP[4]} vip", f"{VIP[6]} vip"]
-    Path("/run/hosts").write_text("\n".join(lines) + "\n")
-    with contextlib.suppress(OSError):
-        holder.mount("/run/hosts", "/etc/hosts", "", 4096)  # MS_BIND
-
-
-def _wait_links(names: Sequence[str]) -> list[str]:
-    """Wait until interfaces have carrier and their link-local addresses; names of those that have not."""
-    late = list(names)
-    deadline = time.monotonic() + SETTLE
-    v6 = Path("/proc/net/if_inet6")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        while late and time.monotonic() < deadline:
-            ready = (
-                {row.split()[5] for row in v6.read_text().splitlines() if row.startswith("fe80")}
-                if v6.exists()
-                else late
-            )
-            late = [n for n in late if not (_flags(sock, n) & 0x40 and n in ready)]  # IFF_RUNNING
-            if late:
-                time.sleep(0.02)
-    return [f"{socket.gethostname()} {n}" for n in late]
-
-
-def _flags(sock: socket.socket, name: str) -> int:
-    request = struct.pack("16sh14x", name.encode(), 0)
-    flags: int = struct.unpack_from("16sh", fcntl.ioctl(sock, 0x8913, request))[1]  # SIOCGIFFLAGS
-    return flags & 0xFFFF
-
-
-def _wait_ports() -> list[str]:
-    """Wait until all bridge ports forward; those that do not."""
-    deadline = time.monotonic() + SETTLE
-    while True:
-        answer = subprocess.run(
-            ["bridge", "-j", "link", "show"], capture_output=True, text=True, check=True
-        ).stdout
-        late = [port["ifname"] for port in loads(answer or "[]") if port.get("state") != "forwarding"]
-        if not late or time.monotonic() > deadline:
-            return late
-        time.sleep(0.02)
-
-
-def _set_offload(on: bool) -> None:
-    """ethtool -K DEV tx/rx/sg/tso/gso/gro for all veth of this namespace (linux/ethtool.h, struct ethtool_value)."""
-    commands = (0x15, 0x17, 0x19, 0x1F, 0x24, 0x2C)  # ETHTOOL_S: RXCSUM, TXCSUM, SG, TSO, GSO, GRO
-    order = commands if on else commands[::-1]
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        for _, name in socket.if_nameindex():
-            if name == "lo" or len(name) == 1:
-                continue
-            for command in order:
-                value = bytearray(struct.pack("=II", command, int(on)))
-                data = (ctypes_address(value), value)
-                with contextlib.suppress(OSError):
-                    fcntl.ioctl(sock, 0x8946, struct.pack("16sP8x", name.encode(), data[0]))  # SIOCETHTOOL
-
-
-def ctypes_address(data: bytearray) -> int:
-    """Where the bytes lie in memory."""
-    import ctypes
-
-    return ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data))
-
-
-def _running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in ("Z", "X")

@@ -12,6 +12,7 @@ Replies come from the address that was asked, so that a VIP on `lo` answers as t
 
 import asyncio
 import hashlib
+import os
 import random
 import socket
 import sys
@@ -53,6 +54,9 @@ class Http:
         if fields.get("expect", "").lower() == "100-continue":
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         digest = hashlib.sha256()
+        if "transfer-encoding" in fields:
+            writer.write(b"HTTP/1.1 411 Length Required\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            return False
         left = int(fields.get("content-length", "0"))
         while left:
             data = await reader.read(min(left, CHUNK))
@@ -62,10 +66,9 @@ class Http:
             left -= len(data)
         status, extra, body = self._answer(method, path, digest.hexdigest())
         keep = version == "HTTP/1.1" and fields.get("connection", "").lower() != "close"
-        writer.write(
-            f"HTTP/1.1 {status}\r\nServer: {self.name}\r\nContent-Type: text/plain\r\n"
-            f"Content-Length: {len(body)}\r\n{extra}Connection: {'keep-alive' if keep else 'close'}\r\n\r\n".encode()
-        )
+        kept = "keep-alive" if keep else "close"
+        head_out = f"HTTP/1.1 {status}\r\nServer: {self.name}\r\nContent-Type: text/plain\r\n{extra}"
+        writer.write(f"{head_out}Content-Length: {len(body)}\r\nConnection: {kept}\r\n\r\n".encode())
         for start in range(0, 0 if method == "HEAD" else len(body), CHUNK):
             writer.write(body[start : start + CHUNK])
             await writer.drain()
@@ -133,11 +136,14 @@ async def serve(name: str) -> None:
     loop = asyncio.get_running_loop()
     http = Http(name)
     for family in (socket.AF_INET, socket.AF_INET6):
-        if family == socket.AF_INET6 and not socket.has_ipv6:
+        if family == socket.AF_INET6 and not os.path.exists("/proc/net/if_inet6"):
             continue
         sock = echo_socket(family)
         loop.add_reader(sock, echo, sock)
         await asyncio.start_server(http.connection, sock=listener(family), backlog=BACKLOG)
+    if address := os.environ.get("NOTIFY_SOCKET"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.sendto(b"READY=1", address)
     await asyncio.Event().wait()
 
 

@@ -1,7 +1,7 @@
 """What a lab consists of: one description per forwarding method, as data, and its drawing.
 
     nat   client --A-- director --B-- rs1 rs2 rs3      the director is the servers' gateway
-    dr    client, director, rs1 rs2 rs3 all on A       VIP on lo of the servers, which do not answer ARP for it
+    dr    client, director, rs1 rs2 rs3 all on A       VIP on lo of the servers, silent in ARP
     tun   client, director, router on A; router --B-- rs1 rs2 rs3      replies go round the director
 
 Networks are those of RFC 5737 and RFC 3849 (documentation); both families have the same last digits.
@@ -22,8 +22,8 @@ MAX_SERVERS = 9
 VIP = {4: "192.0.2.100", 6: "2001:db8:a::100"}
 _NETS = {"A": ("192.0.2.", "2001:db8:a::"), "B": ("198.51.100.", "2001:db8:b::")}
 
-# Sysctls of every host. New namespaces take IPv4's settings from the machine (devconf_inherit_init_net), so that
-# those on which a lab depends are all said here. No DAD: addresses are usable at once.
+# Sysctls of every host. New namespaces take IPv4's settings from the machine (devconf_inherit_init_net): all
+# on which a lab depends are said here. No DAD: addresses are usable at once.
 _EVERY_HOST = {
     "net/ipv4/ip_forward": "0",
     "net/ipv4/conf/all/rp_filter": "0",
@@ -45,7 +45,7 @@ _SILENT_VIP = {"net/ipv4/conf/all/arp_ignore": "1", "net/ipv4/conf/all/arp_annou
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One interface of a host: the segment it is plugged into (none: `lo`) and its addresses with prefix length."""
+    """An interface: the segment it is plugged into (none: `lo`), its addresses with prefix length."""
 
     name: str
     segment: str | None

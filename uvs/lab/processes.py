@@ -1,0 +1,73 @@
+"""What runs in a lab: real servers, tunnels' ends, the director; and the services it is told of."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from uvs.lab import servers
+from uvs.lab.enter import Daemon
+from uvs.lab.namespaces import Lab
+from uvs.lab.topology import ECHO_PORT, FORWARDING, HTTP_PORT, service
+
+RUN = ("run", "--driver", "netfilterqueue")
+_UVS = (sys.executable, "-m", "uvs.cli")
+_UVSADM = (sys.executable, "-m", "uvs.adm.cli")
+
+
+def start_servers(lab: Lab) -> list[Daemon]:
+    """HTTP and UDP echo on every real server, and the ends of its tunnels."""
+    program = (sys.executable, "-I", "-S", servers.__file__)
+    started = []
+    for host in lab.topology.servers:
+        started.append(lab.start(host.name, "server", (*program, host.name), notify=True))
+        if host.decapsulates:
+            started += start_decap(lab, host.name)
+    return started
+
+
+def start_decap(lab: Lab, host: str) -> list[Daemon]:
+    """The end of a real server's tunnels: the kernel's own devices where it has them, else `uvs decap`."""
+    devices = lab.check(host, ["ip", "-o", "link", "show"])
+    kernel = [name for name in ("tunl0", "ip6tnl0") if f" {name}@" in devices or f" {name}:" in devices]
+    if len(kernel) == 2:
+        for name in kernel:
+            lab.check(host, ["ip", "link", "set", name, "up"])
+        return []
+    return [lab.start(host, "decap", (*_UVS, "decap"), notify=True)]
+
+
+def start_director(lab: Lab, options: Sequence[str] = RUN[1:]) -> Daemon:
+    """`uvs run` on the director; returns when it is ready. LabError with its own message if it refuses."""
+    return lab.start("director", "uvs", (*_UVS, "run", *options), notify=True)
+
+
+def uvsadm(lab: Lab, *arguments: str) -> str:
+    """Run uvsadm on the director; its output. LabError with its message if it fails."""
+    return lab.check("director", (*_UVSADM, *arguments))
+
+
+def service_commands(
+    lab: Lab, family: int, port: int = HTTP_PORT, protocol: str = "-t", scheduler: str = "rr"
+) -> list[list[str]]:
+    """The uvsadm argument lists that make a service at the VIP with all real servers, in this lab's mode."""
+    virtual = service(family, port)
+    commands = [["-A", protocol, virtual, "-s", scheduler]]
+    for host in lab.topology.servers:
+        real = service(family, port, host.address(family))
+        commands.append(["-a", protocol, virtual, "-r", real, FORWARDING[lab.topology.mode]])
+    return commands
+
+
+def add_services(lab: Lab) -> None:
+    """The services of a lab that is to be used at once: HTTP and UDP echo, both families."""
+    for family in families():
+        for protocol, port in (("-t", HTTP_PORT), ("-u", ECHO_PORT)):
+            for command in service_commands(lab, family, port, protocol):
+                uvsadm(lab, *command)
+
+
+def families() -> tuple[int, ...]:
+    """The address families that this kernel has."""
+    return (4, 6) if os.path.isdir("/proc/sys/net/ipv6") else (4,)
