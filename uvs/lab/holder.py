@@ -5,9 +5,9 @@ namespace: when it ends, however it ends, the kernel kills all processes of the 
 them go mounts, network namespaces, links and firewall rules. Root keeps its own user namespace; anybody
 else gets one in which he is root.
 
-It writes one line of JSON to standard output: {"pid": N} when the lab's namespaces stand, or {"error": TEXT,
-"errno": N}. The lab ends with the process that started it, unless that writes the line `keep`: then init stays
-until it is killed, and the answer is {"kept": true}.
+It writes one line of JSON to standard output: {"pid": N} when the lab's namespaces stand, or
+{"error": TEXT, "errno": N}. The lab ends with the process that started it, unless that writes the line
+`keep`: then init stays until it is killed, and the answer is {"kept": true}.
 """
 
 import contextlib

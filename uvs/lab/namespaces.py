@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -48,7 +49,7 @@ class Lab:
 
     @classmethod
     def create(cls, topology: Topology) -> Lab:
-        """Make namespaces and links; they end with this process unless `keep` is called. LabError if refused."""
+        """Make namespaces and links; they end with this process, unless `keep` is called."""
         pipe = subprocess.PIPE
         program = [sys.executable, "-I", "-S", holder.__file__]
         starter = subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True)
@@ -84,7 +85,8 @@ class Lab:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.destroy()
+        if self._starter:
+            self.destroy()
 
     @property
     def stands(self) -> bool:
@@ -331,7 +333,7 @@ def refusal(number: int, text: str) -> str:
     for name, bad, mend in knobs:
         with contextlib.suppress(OSError):
             if Path("/proc/sys", name).read_text().strip() == bad:
-                return f"ordinary users may not have namespaces here: sudo sysctl -w {mend}, or run this with sudo"
+                return f"only root may make namespaces here: sudo sysctl -w {mend} (or run this with sudo)"
     if number == errno.ENOSPC:
         return "no more namespaces allowed (user.max_*_namespaces): remove other labs: uvs lab status"
     return f"cannot make namespaces: {text}: run this with sudo; in a container: start it with --privileged"
