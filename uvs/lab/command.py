@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from uvs.lab import processes, registry
@@ -86,9 +86,7 @@ def up(args: argparse.Namespace) -> int:
         raise LabError(f"--servers: {e}", 2) from None
     with registry.locked() as path:
         if any(e.name == name and e.stands for e in registry.entries()):
-            raise LabError(
-                f"a lab named {name!r} is up already: uvs lab down --name {name}, or choose another --name"
-            )
+            raise LabError(f"lab {name!r} is up already: uvs lab down --name {name}, or another --name")
         with _interruptible(), Lab.create(plan) as lab:
             if args.no_offload:
                 lab.offload(False)
@@ -148,9 +146,7 @@ def status(args: argparse.Namespace) -> int:
     bad = 0
     for entry in found:
         if not entry.stands:
-            print(
-                f"lab {entry.name}: gone (it crashed, or the machine was restarted): uvs lab down --name {entry.name}"
-            )
+            print(f"lab {entry.name}: gone (a crash, or a restart): uvs lab down --name {entry.name}")
             bad = 1
             continue
         lab = entry.lab()
@@ -200,21 +196,16 @@ def run(args: argparse.Namespace) -> int:
     return 128 - code if code < 0 else code
 
 
-class _interruptible:
+@contextmanager
+def _interruptible() -> Iterator[None]:
     """SIGTERM and SIGHUP end the command as Ctrl-C does, so that what it made is removed."""
 
-    def __enter__(self) -> None:
-        def stop(number: int, _: object) -> None:
-            raise SystemExit(128 + number)
+    def stop(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
 
-        self._before = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGHUP)}
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+    before = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
             signal.signal(number, handler)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="uvs lab")
-    arguments(parser)
-    os._exit(main(parser.parse_args()))

@@ -49,8 +49,8 @@ class Story:
 
 def main(args: argparse.Namespace) -> int:
     """All chosen modes and families; 0 only if every request was answered and spread as rr says."""
-    modes = (args.mode,) if args.mode else MODES
-    families = (args.family,) if args.family else (4, 6)
+    modes: tuple[str, ...] = (args.mode,) if args.mode else MODES
+    families: tuple[int, ...] = (args.family,) if args.family else (4, 6)
     missing = [f for f in families if f not in processes.families()]
     if missing == list(families):
         raise LabError("this kernel has no IPv6 (ipv6.disable=1?): uvs lab demo -4")
