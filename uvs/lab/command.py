@@ -164,7 +164,7 @@ def status(args: argparse.Namespace) -> int:
 def _title(member: Member) -> str:
     """A process's command line; our own programs as one would type them."""
     text = shlex.join(member.argv)
-    for program, name in (("-m uvs.cli ", "uvs "), ("-m uvs.adm.cli ", "uvsadm ")):
+    for program, name in (("-m uvs.cli ", "uvs "), ("lab/servers.py ", "HTTP and echo server ")):
         if program in text:
             return name + text.partition(program)[2]
     return text

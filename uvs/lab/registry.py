@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,15 +48,9 @@ def directory() -> Path:
     """Where the files are: /run/uvs/lab, or for a user $XDG_RUNTIME_DIR/uvs/lab (/tmp/uvs-UID/lab)."""
     uid = os.geteuid()
     if uid == 0:
-        base = Path("/run/uvs")
-    else:
-        runtime = os.environ.get("XDG_RUNTIME_DIR")
-        base = Path(runtime, "uvs") if runtime else Path(f"/tmp/uvs-{uid}")
-    for path in (base, base / "lab"):
-        path.mkdir(mode=0o700, exist_ok=True)
-        if path.stat().st_uid != uid:
-            raise LabError(f"{path} belongs to somebody else: remove it, or set XDG_RUNTIME_DIR")
-    return base / "lab"
+        return Path("/run/uvs/lab")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime, "uvs/lab") if runtime else Path(f"/tmp/uvs-{uid}/lab")
 
 
 def checked(name: str) -> str:
@@ -68,11 +62,30 @@ def checked(name: str) -> str:
 
 @contextmanager
 def locked() -> Iterator[Path]:
-    """Nobody else makes or removes a lab meanwhile; gives the directory."""
+    """Nobody else makes or removes a lab meanwhile; gives the directory, removed if it is empty then."""
     path = directory()
-    with open(path / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    fd = _lock(path)
+    try:
         yield path
+    finally:
+        with suppress(OSError):  # not empty
+            path.rmdir()
+            path.parent.rmdir()
+        os.close(fd)
+
+
+def _lock(path: Path) -> int:
+    while True:
+        for each in (path.parent, path):
+            each.mkdir(mode=0o700, exist_ok=True)
+            if each.stat().st_uid != os.geteuid():
+                raise LabError(f"{each} belongs to somebody else: remove it, or set XDG_RUNTIME_DIR")
+        with suppress(FileNotFoundError):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(fd), os.stat(path)):
+                return fd
+            os.close(fd)  # whoever had it removed it
 
 
 def record(path: Path, name: str, lab: Lab) -> None:
