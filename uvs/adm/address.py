@@ -1,0 +1,85 @@
+"""Addresses and ports: as they are typed, and as they are shown."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from typing import NamedTuple
+
+PROTOCOLS = {6: "tcp", 17: "udp", 132: "sctp"}
+
+
+class Endpoint(NamedTuple):
+    """An address as it was typed; `port` None: none was given."""
+
+    af: int
+    addr: bytes
+    port: int | None
+
+
+def number(text: str, low: int, high: int) -> int | None:
+    """A decimal number in a range, as strtol reads it: blanks and a sign before it, nothing after."""
+    digits = text.lstrip(" \t\n\v\f\r")
+    body = digits[1:] if digits[:1] in ("+", "-") else digits
+    if not body.isascii() or not body.isdigit():
+        return None
+    value = int(digits)
+    return value if low <= value <= high else None
+
+
+def parse_endpoint(text: str, protocol: int) -> Endpoint | None:
+    """`host[:port]`, `[v6]:port` or a bare IPv6 address; None if it is none of them."""
+    if text.startswith("["):
+        inside, closed, behind = text[1:].partition("]")
+        if not closed or not behind.startswith(":"):
+            return None
+        port = _port(behind[1:], protocol)
+        with suppress(OSError):
+            return None if port is None else Endpoint(socket.AF_INET6, _pton6(inside), port)
+        text = inside
+    else:
+        with suppress(OSError):
+            return Endpoint(socket.AF_INET6, _pton6(text), None)
+    host, colon, behind = text.rpartition(":")
+    if not colon:
+        host = text
+        if host.isascii() and host.isdigit():  # 0..4294967295 is an address too, but hardly meant
+            return None
+    addr = host_address(host)
+    if addr is None:
+        return None
+    if not colon:
+        return Endpoint(socket.AF_INET, addr, None)
+    port = _port(behind, protocol)
+    return None if port is None else Endpoint(socket.AF_INET, addr, port)
+
+
+def _pton6(text: str) -> bytes:
+    if "\0" in text:
+        raise OSError
+    return socket.inet_pton(socket.AF_INET6, text)
+
+
+def host_address(host: str) -> bytes | None:
+    """An IPv4 address of a name or of digits and dots, as inet_aton reads them."""
+    if not host:
+        return None
+    with suppress(OSError, ValueError):
+        return socket.inet_aton(host)
+    with suppress(OSError, ValueError):
+        return socket.inet_aton(socket.gethostbyname(host))
+    return None
+
+
+def _port(text: str, protocol: int) -> int | None:
+    found = number(text, 0, 65535)
+    if found is None and protocol in PROTOCOLS:
+        with suppress(OSError):
+            found = socket.getservbyname(text, PROTOCOLS[protocol])
+    return found
+
+
+def numeric(af: int, addr: bytes, port: int) -> str:
+    """`10.0.0.1:80`, `[2001:db8::1]:80`."""
+    text = socket.inet_ntop(af, addr)
+    return f"[{text}]:{port}" if af == socket.AF_INET6 else f"{text}:{port}"

@@ -1,0 +1,9 @@
+"""How a command ends other than well."""
+
+
+class Fail(Exception):
+    """A message for standard error (may be empty) and the exit status."""
+
+    def __init__(self, message: str, status: int = 2) -> None:
+        super().__init__(message)
+        self.status = status

@@ -1,0 +1,56 @@
+"""`-S`: the table as command lines, which `-R` reads."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+from uvs.adm.listing import TUN_NAMES, netmask_text, sched_flags
+from uvs.adm.names import Names
+from uvs.control.messages import DestEntry
+from uvs.ipvs.spec import SVC_F_ONEPACKET, SVC_F_PERSISTENT, DestSpec, ServiceKey, ServiceSpec
+
+TCP = 6
+_FLAGS = {6: "-t", 17: "-u", 132: "--sctp-service"}
+_METHODS = {0: "-m", 2: "-i", 3: "-g"}
+_CSUMS = {0: "--tun-nocsum", 1: "--tun-csum", 2: "--tun-remcsum"}
+
+
+def _service(key: ServiceKey, names: Names) -> str:
+    if key.fwmark:
+        return f"-f {key.fwmark}" + (" -6" if key.af == socket.AF_INET6 else "")
+    return f"{_FLAGS.get(key.protocol, '-t')} {names.endpoint(key.af, key.addr, key.port, key.protocol)}"
+
+
+def lines(spec: ServiceSpec, servers: list[DestEntry], names: Names) -> Iterator[str]:
+    """A service and its real servers."""
+    service = _service(spec.key, names)
+    line = f"-A {service} -s {spec.sched_name}"
+    if spec.flags & SVC_F_PERSISTENT:
+        line += f" -p {spec.timeout}"
+        if mask := netmask_text(spec):
+            line += f" -M {mask}"
+        if spec.pe_name:
+            line += f" --pe {spec.pe_name}"
+    if spec.flags & SVC_F_ONEPACKET:
+        line += " -o"
+    if flags := sched_flags(spec):
+        line += f" -b {','.join(flags)}"
+    yield line
+    for entry in servers:
+        server = entry.spec
+        endpoint = names.endpoint(
+            server.af, server.addr, server.port, TCP if spec.key.fwmark else spec.key.protocol
+        )
+        method = _METHODS.get(server.fwd, "-g")
+        yield f"-a {service} -r {endpoint} {method} -w {server.weight}{_tunnel(server)}"
+
+
+def _tunnel(spec: DestSpec) -> str:
+    if _METHODS.get(spec.fwd) != "-i":
+        return ""
+    name = TUN_NAMES.get(spec.tun_type, "ipip")
+    if name == "ipip":
+        return " --tun-type ipip"
+    port = f" --tun-port {spec.tun_port}" if name == "gue" else ""
+    return f" --tun-type {name}{port} {_CSUMS.get(spec.tun_flags, '--tun-nocsum')}"

@@ -1,0 +1,336 @@
+"""A synchronous client of the control socket: for `uvsadm`, `uvs sysctl`, the lab.
+
+Light to import (no engine, no asyncio). Nothing waits longer than `timeout` seconds for a director that
+is stopped, frozen or gone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from uvs.control import extension, messages, netlink
+from uvs.control.messages import Attr, Cmd, DestEntry, ServiceEntry, Stats
+from uvs.control.netlink import NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, Attrs
+from uvs.control.paths import default_socket
+from uvs.ipvs.spec import DestSpec, IpvsError, ServiceKey, ServiceSpec
+
+GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 0x10, 3, 1, 2
+DATAGRAM_MAX = 1 << 20
+WINDOW = 64  # requests under way in a batch: less than either socket buffer holds
+
+
+class Unreachable(OSError):
+    """No director answers; the text says why and what to do."""
+
+
+class Timeouts(NamedTuple):
+    """Seconds, as `ipvsadm --set` has them."""
+
+    tcp: int
+    tcp_fin: int
+    udp: int
+
+
+class Client:
+    """One connection to a director."""
+
+    def __init__(self, path: str | None = None, timeout: float = 5.0) -> None:
+        """Connect. Unreachable: nobody listens at `path` (None: the default), or not for us."""
+        self.path = path or default_socket()
+        self.timeout = timeout
+        self._seq = 0
+        self._families: dict[str, int] = {}
+        self._sock = _connect(self.path, timeout)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._sock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- requests
+
+    def request(self, family: str, command: int, payload: bytes = b"") -> list[Attrs]:
+        """Send a request and wait for its acknowledgement. IpvsError: refused; Unreachable."""
+        self._send(family, command, payload, NLM_F_REQUEST | NLM_F_ACK)
+        return [netlink.attributes(body, netlink.GENL_SIZE) for body in self._answers()]
+
+    def dump(self, family: str, command: int, payload: bytes = b"") -> Iterator[bytes]:
+        """The attributes of each message of a listing, undecoded."""
+        self._send(family, command, payload, NLM_F_REQUEST | NLM_F_DUMP)
+        for body in self._answers():
+            yield body[netlink.GENL_SIZE :]
+
+    def batch(self, requests: Iterable[tuple[int, bytes]], failed: Callable[[int, IpvsError], None]) -> None:
+        """Send many IPVS requests without waiting for each; `failed` gets the number of a refused one."""
+        family = self._family(messages.FAMILY_NAME)
+        first = settled = self._seq + 1
+        for command, payload in requests:
+            self._seq += 1
+            self._transmit(netlink.message(family, NLM_F_REQUEST | NLM_F_ACK, self._seq, 0, command, payload))
+            if self._seq - settled == WINDOW:
+                self._settle(settled, first, failed)
+                settled = self._seq + 1
+        self._settle(settled, first, failed)
+
+    def _settle(self, start: int, first: int, failed: Callable[[int, IpvsError], None]) -> None:
+        for seq in range(start, self._seq + 1):
+            try:
+                for _ in self._answers(seq):
+                    pass
+            except IpvsError as e:
+                failed(seq - first, e)
+
+    def _family(self, name: str) -> int:
+        if name not in self._families:
+            self._seq += 1
+            self._transmit(
+                netlink.message(
+                    GENL_ID_CTRL,
+                    NLM_F_REQUEST | NLM_F_ACK,
+                    self._seq,
+                    0,
+                    CTRL_CMD_GETFAMILY,
+                    netlink.string(CTRL_ATTR_FAMILY_NAME, name),
+                )
+            )
+            (body,) = list(self._answers())
+            attrs = netlink.attributes(body, netlink.GENL_SIZE)
+            self._families[name] = messages.number(attrs, CTRL_ATTR_FAMILY_ID, 2)
+        return self._families[name]
+
+    def _send(self, family: str, command: int, payload: bytes, flags: int) -> None:
+        number = self._family(family)
+        self._seq += 1
+        self._transmit(netlink.message(number, flags, self._seq, 0, command, payload))
+
+    def _transmit(self, datagram: bytes) -> None:
+        try:
+            self._sock.send(datagram, socket.MSG_NOSIGNAL)
+        except OSError as e:
+            raise self._lost(e) from None
+
+    def _answers(self, seq: int | None = None) -> Iterator[bytes]:
+        """Bodies of the answers to request `seq` (the last), up to its ACK or DONE."""
+        seq = self._seq if seq is None else seq
+        while True:
+            try:
+                datagram = self._sock.recv(DATAGRAM_MAX)
+            except OSError as e:
+                raise self._lost(e) from None
+            if not datagram:
+                raise Unreachable(errno.ECONNRESET, f"the director at {self.path} has gone away")
+            for message in netlink.messages(datagram):
+                if message.seq != seq:
+                    continue
+                if message.type == netlink.NLMSG_ERROR:
+                    if message.errno:
+                        raise IpvsError(message.errno, os.strerror(message.errno))
+                    return
+                if message.type == netlink.NLMSG_DONE:
+                    return
+                yield message.body
+
+    def _lost(self, e: OSError) -> Unreachable:
+        if isinstance(e, TimeoutError | BlockingIOError):
+            return Unreachable(
+                errno.ETIMEDOUT, f"the director at {self.path} does not answer: is it stopped?"
+            )
+        return Unreachable(e.errno, f"the director at {self.path} has gone away ({e.strerror})")
+
+    # ---- IPVS
+
+    def _ipvs(self, command: int, payload: bytes = b"") -> list[Attrs]:
+        return self.request(messages.FAMILY_NAME, command, payload)
+
+    def info(self) -> tuple[int, int]:
+        """Version code and size of the connection table."""
+        (attrs,) = self._ipvs(Cmd.GET_INFO)
+        return messages.number(attrs, 1, 4), messages.number(attrs, 2, 4)
+
+    def services(self) -> list[ServiceEntry]:
+        """All services."""
+        return [
+            messages.parse_service_entry(netlink.attributes(body))
+            for body in self.dump(messages.FAMILY_NAME, Cmd.GET_SERVICE)
+        ]
+
+    def service(self, key: ServiceKey) -> ServiceEntry:
+        """One service; ESRCH."""
+        (attrs,) = self._ipvs(Cmd.GET_SERVICE, messages.service_id(key))
+        return messages.parse_service_entry(attrs)
+
+    def dests(self, key: ServiceKey) -> list[DestEntry]:
+        """A service's destinations in list order; none if there is no such service."""
+        return [
+            messages.parse_dest_entry(netlink.attributes(body), key.af)
+            for body in self.dump(messages.FAMILY_NAME, Cmd.GET_DEST, messages.service_id(key))
+        ]
+
+    def add_service(self, spec: ServiceSpec) -> None:
+        """EEXIST, ENOENT, EINVAL..."""
+        self._ipvs(Cmd.NEW_SERVICE, messages.service(spec))
+
+    def edit_service(self, spec: ServiceSpec) -> None:
+        """ESRCH, ENOENT, EINVAL..."""
+        self._ipvs(Cmd.SET_SERVICE, messages.service(spec))
+
+    def del_service(self, key: ServiceKey) -> None:
+        """ESRCH."""
+        self._ipvs(Cmd.DEL_SERVICE, messages.service_id(key))
+
+    def add_dest(self, key: ServiceKey, spec: DestSpec) -> None:
+        """ESRCH, EEXIST, ERANGE, EINVAL..."""
+        self._ipvs(Cmd.NEW_DEST, messages.service_id(key) + messages.dest(spec))
+
+    def edit_dest(self, key: ServiceKey, spec: DestSpec) -> None:
+        """ESRCH, ENOENT, ERANGE, EINVAL..."""
+        self._ipvs(Cmd.SET_DEST, messages.service_id(key) + messages.dest(spec))
+
+    def del_dest(self, key: ServiceKey, af: int, addr: bytes, port: int) -> None:
+        """ESRCH, ENOENT."""
+        self._ipvs(Cmd.DEL_DEST, messages.service_id(key) + messages.dest_id(af, addr, port))
+
+    def daemons(self) -> list[Attrs]:
+        """Sync daemons that run, as DAEMON nests."""
+        return [
+            messages.nest(netlink.attributes(body), Attr.DAEMON)
+            for body in self.dump(messages.FAMILY_NAME, Cmd.GET_DAEMON)
+        ]
+
+    def flush(self) -> None:
+        """Delete every service."""
+        self._ipvs(Cmd.FLUSH)
+
+    def zero(self, key: ServiceKey | None = None) -> None:
+        """Zero the counters of one service, or all."""
+        self._ipvs(Cmd.ZERO, messages.service_id(key) if key else b"")
+
+    def timeouts(self) -> Timeouts:
+        """The three time-outs."""
+        (attrs,) = self._ipvs(Cmd.GET_CONFIG)
+        return Timeouts(
+            *(
+                messages.number(attrs, kind, 4)
+                for kind in (Attr.TIMEOUT_TCP, Attr.TIMEOUT_TCP_FIN, Attr.TIMEOUT_UDP)
+            )
+        )
+
+    def set_timeouts(self, tcp: int, tcp_fin: int, udp: int) -> None:
+        """Set them; 0 keeps one as it is. EINVAL."""
+        self._ipvs(Cmd.SET_CONFIG, messages.config(tcp, tcp_fin, udp))
+
+    # ---- UVS
+
+    def _uvs(self, command: int, payload: bytes = b"") -> list[Attrs]:
+        return self.request(extension.FAMILY_NAME, command, payload)
+
+    def _uvs_dump(self, command: int) -> Iterator[bytes]:
+        return self.dump(extension.FAMILY_NAME, command)
+
+    def sysctls(self) -> dict[str, str]:
+        """All sysctls."""
+        found = (netlink.attributes(body) for body in self._uvs_dump(extension.Cmd.GET_SYSCTL))
+        return {_name(a): _value(a) for a in found}
+
+    def sysctl(self, name: str) -> str:
+        """One value; ENOENT."""
+        (attrs,) = self._uvs(extension.Cmd.GET_SYSCTL, extension.name(name))
+        return _value(attrs)
+
+    def set_sysctl(self, name: str, value: str) -> None:
+        """ENOENT: no such name; EINVAL: no such value."""
+        self._uvs(extension.Cmd.SET_SYSCTL, extension.name(name) + extension.value(value))
+
+    def conns(self) -> Iterator[extension.ConnEntry]:
+        """All connections and templates, as they arrive."""
+        for body in self._uvs_dump(extension.Cmd.GET_CONNS):
+            for payload in netlink.every(body, extension.Attr.CONN):
+                yield extension.parse_conn(payload)
+
+    def counters(self) -> dict[str, int]:
+        """Verdicts by reason (`Why.label`)."""
+        found = (netlink.attributes(body) for body in self._uvs_dump(extension.Cmd.GET_COUNTERS))
+        return {_name(a): extension.parse_count(a[extension.Attr.COUNT]) for a in found}
+
+    def total(self) -> tuple[Stats, str]:
+        """Counters of everything, and the table's figures as JSON text."""
+        (attrs,) = self._uvs(extension.Cmd.GET_TOTAL)
+        return messages.parse_stats(attrs, extension.Attr.STATS64), attrs[extension.Attr.JSON].decode()
+
+    def record(self, count: int) -> None:
+        """Record the walks of the next `count` packets."""
+        self._uvs(extension.Cmd.RECORD, extension.count(count))
+
+    def walks(self) -> list[str]:
+        """The walks recorded since the last call, as JSON texts."""
+        return [
+            netlink.attributes(body)[extension.Attr.JSON].decode()
+            for body in self._uvs_dump(extension.Cmd.GET_WALKS)
+        ]
+
+
+def _name(attrs: Attrs) -> str:
+    return messages.text(attrs, extension.Attr.NAME, 255)
+
+
+def _value(attrs: Attrs) -> str:
+    return messages.text(attrs, extension.Attr.VALUE, 1023)
+
+
+def _connect(path: str, timeout: float) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.settimeout(timeout)
+    end = time.monotonic() + timeout
+    try:
+        while True:
+            try:
+                sock.connect(path)
+                _trusted(sock, path)
+                return sock
+            except BlockingIOError:  # Linux: the listener's backlog is full
+                if time.monotonic() >= end:
+                    raise TimeoutError from None
+                time.sleep(0.02)
+    except Unreachable:
+        sock.close()
+        raise
+    except (FileNotFoundError, ConnectionRefusedError):
+        sock.close()
+        raise Unreachable(
+            errno.ENOENT,
+            f"no director listens on {path}: start one with `uvs run`, or set UVS_SOCKET to its socket",
+        ) from None
+    except TimeoutError:
+        sock.close()
+        raise Unreachable(
+            errno.ETIMEDOUT, f"the director at {path} does not answer: is it stopped?"
+        ) from None
+    except PermissionError:
+        sock.close()
+        raise Unreachable(
+            errno.EACCES, f"no permission for {path}: only root and the director's own user may control it"
+        ) from None
+    except OSError as e:
+        sock.close()
+        raise Unreachable(e.errno, f"cannot connect to {path}: {e.strerror or e}") from None
+
+
+def _trusted(sock: socket.socket, path: str) -> None:
+    """In /tmp anybody could have made the socket: only root's and our own are obeyed."""
+    _, uid, _ = struct.unpack("=iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if path.startswith("/tmp/uvs-") and uid not in (0, os.geteuid()):
+        raise Unreachable(errno.EPERM, f"{path} belongs to user {uid}: not obeyed; set UVS_SOCKET")

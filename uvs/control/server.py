@@ -1,0 +1,270 @@
+"""The control socket: Unix SEQPACKET, many clients, none of which can hold up the packet loop or another.
+
+A client's requests are taken in bursts. What it has not read yet bounds what it may ask: while its
+answers wait, no more is read from it, and dumps are made datagram by datagram as it reads them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+
+from uvs.control.genetlink import Answer, Dispatcher, log
+from uvs.control.ipvs_family import IpvsFamily
+from uvs.control.paths import private_directory
+from uvs.control.uvs_family import UvsFamily
+from uvs.ipvs.skb import NetnsIpvs
+
+MESSAGE_MAX = 65536  # a longer request is refused by closing the connection
+BURST = 64  # datagrams taken from one client before its acknowledgements go out
+DATAGRAMS_PER_TURN = 4  # of a dump, before the loop goes round
+STUCK_S = 60.0  # a client that reads nothing of what waits for it for so long is let go
+CLIENTS_MAX = 1000
+
+
+class SocketInUse(OSError):
+    """Another director listens there."""
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, server: Server, sock: socket.socket, admin: bool) -> None:
+        self.server, self.sock, self.admin = server, sock, admin
+        self.fd = sock.fileno()
+        self._out: deque[Answer] = deque()
+        self._pending: bytes | None = None  # a datagram the socket had no room for
+        self._writing = False
+        self._stuck: asyncio.TimerHandle | None = None
+        server.loop.add_reader(self.fd, self._readable)
+
+    def close(self) -> None:
+        """Forget it."""
+        if self.server.clients.pop(self.fd, None) is None:
+            return
+        self._calm()
+        self.server.loop.remove_reader(self.fd)
+        self.server.loop.remove_writer(self.fd)
+        self._out.clear()
+        self.sock.close()
+
+    def _readable(self) -> None:
+        """Take a burst of requests, then commit, then answer."""
+        changed = False
+        closed = False
+        for _ in range(BURST):
+            try:
+                datagram, _, flags, _ = self.sock.recvmsg(MESSAGE_MAX)
+            except BlockingIOError:
+                break
+            except OSError:
+                closed = True
+                break
+            if not datagram or flags & socket.MSG_TRUNC:
+                closed = True
+                break
+            handled = self.server.dispatcher.handle(datagram, self.admin)
+            self._out.extend(handled.answers)
+            changed |= handled.changed
+        if changed:
+            self.server.committed()
+        if closed:
+            self.close()
+        else:
+            self._write()
+
+    def _next(self) -> bytes | None:
+        """The datagram to send next."""
+        while self._out:
+            head = self._out[0]
+            if isinstance(head, bytes):
+                return self._out.popleft()  # type: ignore[return-value]
+            if (datagram := next(head, None)) is not None:
+                return datagram
+            self._out.popleft()
+        return None
+
+    def _write(self) -> None:
+        """Send what waits, until the socket is full or others are due."""
+        dumped = 0
+        while dumped < DATAGRAMS_PER_TURN:
+            datagram = self._pending or self._next()
+            if datagram is None:
+                self._turn(writing=False)
+                return
+            try:
+                self.sock.send(datagram, socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                self._pending = datagram
+                if self._stuck is None:
+                    self._stuck = self.server.loop.call_later(STUCK_S, self._give_up)
+                break
+            except OSError:
+                self.close()
+                return
+            self._pending = None
+            self._calm()
+            dumped += bool(self._out) and not isinstance(self._out[0], bytes)
+        self._turn(writing=True)
+
+    def _calm(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+
+    def _give_up(self) -> None:
+        log.warning("a control client has read nothing for %.0f s: closed", STUCK_S)
+        self.close()
+
+    def _turn(self, *, writing: bool) -> None:
+        """Wait for room in the socket, or for requests: never for both."""
+        if writing == self._writing:
+            return
+        self._writing = writing
+        loop = self.server.loop
+        if writing:
+            loop.remove_reader(self.fd)
+            loop.add_writer(self.fd, self._write)
+        else:
+            loop.remove_writer(self.fd)
+            loop.add_reader(self.fd, self._readable)
+
+
+class Server:
+    """Listens for control clients of one director.
+
+    `commit` is called after every burst of requests that changed something, before they are
+    acknowledged.
+    """
+
+    def __init__(self, ipvs: NetnsIpvs, path: str, commit: Callable[[], None]) -> None:
+        self.path = path
+        self.commit = commit
+        self.dispatcher = Dispatcher(
+            [IpvsFamily(ipvs.services, ipvs.table).family(), UvsFamily(ipvs).family()]
+        )
+        self.clients: dict[int, Client] = {}
+        self.loop: asyncio.AbstractEventLoop
+        self._listener: socket.socket | None = None
+        self._inode = 0
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Listen. SocketInUse: another director does; OSError: the path cannot be used."""
+        self.loop = loop
+        self._listener = listen(self.path)
+        self._inode = os.stat(self.path).st_ino
+        loop.add_reader(self._listener.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Stop listening, close all clients, remove the socket."""
+        for client in list(self.clients.values()):
+            client.close()
+        if self._listener is not None:
+            self.loop.remove_reader(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+            with contextlib.suppress(OSError):
+                if os.stat(self.path).st_ino == self._inode:
+                    os.unlink(self.path)
+
+    def committed(self) -> None:
+        """Run `commit`; what it could not do is logged, the acknowledgements go out all the same."""
+        try:
+            self.commit()
+        except OSError as e:
+            log.error("the change is in force, but not all that follows from it: %s", e)
+
+    def adopt(self, sock: socket.socket) -> None:
+        """Serve a connected socket."""
+        sock.setblocking(False)
+        client = Client(self, sock, _privileged(sock))
+        self.clients[client.fd] = client
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as e:
+                if e.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                    log.warning("no control client can be accepted: %s", e.strerror)
+                return
+            if len(self.clients) >= CLIENTS_MAX:
+                log.warning("%d control clients: one more was turned away", CLIENTS_MAX)
+                sock.close()
+                continue
+            self.adopt(sock)
+
+
+_UCRED = struct.Struct("=iII")
+
+
+def peer_uid(sock: socket.socket) -> int:
+    """The user at the other end, as this user namespace sees it."""
+    _, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return int(uid)
+
+
+def _privileged(sock: socket.socket) -> bool:
+    """root or this process's own user; the kernel asks for CAP_NET_ADMIN in the network's user namespace."""
+    return peer_uid(sock) in (0, os.geteuid())
+
+
+def listen(path: str) -> socket.socket:
+    """A listening socket at `path`, mode 0600; one that a dead director left is replaced.
+
+    SocketInUse if another director listens; OSError with a text that says what to do.
+    """
+    directory = os.path.dirname(path) or "."
+    private_directory(directory)
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two directors that start at once must not unlink each other's
+        _clear(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        umask = os.umask(0o177)
+        try:
+            listener.bind(path)
+            listener.listen(128)
+        except OSError as e:
+            listener.close()
+            raise OSError(e.errno, f"cannot listen on {path}: {e.strerror or e}") from None
+        finally:
+            os.umask(umask)
+        listener.setblocking(False)
+        return listener
+    finally:
+        os.close(lock)
+
+
+def _clear(path: str) -> None:
+    """Remove the socket of a dead director."""
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        probe.setblocking(False)
+        probe.connect(path)
+    except FileNotFoundError:
+        return
+    except ConnectionRefusedError:
+        logging.getLogger("uvs.control").info("replacing the socket of a dead director: %s", path)
+        os.unlink(path)
+        return
+    except BlockingIOError:
+        pass  # its backlog is full: it lives, if it moves or not
+    except OSError as e:
+        raise OSError(e.errno, f"{path} is in the way: {e.strerror}; remove it or set --socket") from None
+    finally:
+        probe.close()
+    raise SocketInUse(
+        errno.EADDRINUSE, f"another director listens on {path}: stop it, or give this one --socket"
+    )

@@ -1,0 +1,124 @@
+"""What the commands of the family UVS do: sysctls, connections, counters, walks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from uvs.control import extension, messages
+from uvs.control.extension import Attr, Cmd, ConnEntry
+from uvs.control.genetlink import UVS_ID, Family, Op, Reply
+from uvs.control.ipvs_family import stats
+from uvs.control.netlink import Attrs, attribute
+from uvs.engine.core import Conn, Why
+from uvs.ipvs.skb import NetnsIpvs
+
+NAME_MAX, VALUE_MAX = 63, 255
+RECORD_MAX = 10_000
+CONNS_PER_MESSAGE = 64
+
+
+class UvsFamily:
+    """The family UVS over one director."""
+
+    def __init__(self, ipvs: NetnsIpvs) -> None:
+        self.ipvs = ipvs
+
+    def family(self) -> Family:
+        """Its commands."""
+        ops = {
+            Cmd.GET_SYSCTL: Op(self.get_sysctl, self.get_sysctls),
+            Cmd.SET_SYSCTL: Op(self.set_sysctl, changes=True),
+            Cmd.GET_CONNS: Op(dump=self.get_conns),
+            Cmd.GET_COUNTERS: Op(dump=self.get_counters),
+            Cmd.GET_TOTAL: Op(self.get_total),
+            Cmd.RECORD: Op(self.record),
+            Cmd.GET_WALKS: Op(dump=self.get_walks),
+        }
+        return Family(
+            UVS_ID,
+            extension.FAMILY_NAME,
+            extension.VERSION,
+            max(Attr),
+            {int(cmd): op for cmd, op in ops.items()},
+        )
+
+    # ---- sysctls
+
+    def _sysctl(self, name: str) -> Reply:
+        return Cmd.GET_SYSCTL, extension.name(name) + extension.value(str(self.ipvs.sysctl.get(name)))
+
+    def get_sysctl(self, payload: bytes, attrs: Attrs) -> Reply:
+        """One value. ENOENT."""
+        return self._sysctl(messages.text(attrs, Attr.NAME, NAME_MAX))
+
+    def get_sysctls(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
+        """All of them."""
+        for name in list(self.ipvs.sysctl.names()):
+            yield self._sysctl(name)
+
+    def set_sysctl(self, payload: bytes, attrs: Attrs) -> None:
+        """ENOENT: no such name; EINVAL: no such value."""
+        name = messages.text(attrs, Attr.NAME, NAME_MAX)
+        self.ipvs.sysctl.set(name, messages.text(attrs, Attr.VALUE, VALUE_MAX))
+
+    # ---- the table
+
+    def get_conns(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
+        """Every connection and template, many to a message."""
+        now = self.ipvs.clock()
+        rows: list[bytes] = []
+        for conn in self.ipvs.table.conns():
+            rows.append(extension.conn(_conn(conn, now)))
+            if len(rows) == CONNS_PER_MESSAGE:
+                yield Cmd.GET_CONNS, b"".join(rows)
+                rows = []
+                now = self.ipvs.clock()
+        if rows:
+            yield Cmd.GET_CONNS, b"".join(rows)
+
+    def get_counters(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
+        """Verdicts by reason."""
+        for why in Why:
+            yield Cmd.GET_COUNTERS, extension.name(why.label) + extension.count(self.ipvs.why[why])
+
+    def get_total(self, payload: bytes, attrs: Attrs) -> Reply:
+        """Counters and rates of everything (ip_vs_stats), and the table's own figures."""
+        _, stats64 = messages.stats_nests(stats(self.ipvs.services.total))
+        table = json.dumps(self.ipvs.table.info()).encode()
+        return Cmd.GET_TOTAL, attribute(Attr.STATS64, stats64) + attribute(Attr.JSON, table)
+
+    # ---- walks
+
+    def record(self, payload: bytes, attrs: Attrs) -> None:
+        """Record the walks of the next COUNT packets (0 stops). EINVAL beyond RECORD_MAX."""
+        count = messages.number(attrs, Attr.COUNT, 8)
+        if count > RECORD_MAX:
+            raise messages.invalid(f"at most {RECORD_MAX} walks")
+        self.ipvs.recorder.want = count
+
+    def get_walks(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
+        """Hand out, oldest first, and forget the walks recorded so far."""
+        walks = self.ipvs.recorder.walks
+        for _ in range(len(walks)):
+            if not walks:
+                return
+            yield Cmd.GET_WALKS, attribute(Attr.JSON, json.dumps(walks.popleft().to_json()).encode())
+
+
+def _conn(conn: Conn, now: int) -> ConnEntry:
+    return ConnEntry(
+        conn.af,
+        conn.daf,
+        conn.protocol,
+        conn.cport,
+        conn.vport,
+        conn.dport,
+        conn.flags,
+        conn.remaining(now),
+        conn.fwmark,
+        conn.state_name,
+        conn.caddr,
+        conn.vaddr,
+        conn.daddr,
+    )
