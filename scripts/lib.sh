@@ -184,7 +184,7 @@ setup() {
 	fi
 
 	! is_editable || return 0
-	wanted=$(stamp_of pyproject.toml meson.build LICENSE README.md csrc uvs docs)
+	wanted=$(stamp_of pyproject.toml meson.build LICENSE README.md csrc uvs docs/reference/man completions)
 	if [[ $(cat "$STAMPS/built" 2>/dev/null) != "$wanted" ]]; then
 		say "building uvs"
 		rm -f "$STAMPS/built"

@@ -1,0 +1,37 @@
+# bash completion of uvs                                                -*- shell-script -*-
+
+_uvs()
+{
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words
+	COMPREPLY=()
+	case $prev in
+	--driver) words=netfilterqueue ;;
+	--mode) words='nat dr tun' ;;
+	--proto) words='4 41 4,41' ;;
+	--socket) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+	--state-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+	esac
+	if [[ -n $words ]]; then
+		COMPREPLY=($(compgen -W "$words" -- "$cur"))
+		return
+	fi
+	local command=${COMP_WORDS[1]}
+	((COMP_CWORD > 1)) || command=
+	[[ $command != lab ]] || ((COMP_CWORD == 2)) || command="lab ${COMP_WORDS[2]}"
+	case $command in
+	'') words='run lab decap sysctl doctor -h --help --version' ;;
+	run) words='--driver --queue-num --conn-max --socket --state-dir' ;;
+	lab) words='demo up down status exec' ;;
+	'lab demo') words='--mode -4 -6' ;;
+	'lab up') words='--mode --servers --services --no-offload --name' ;;
+	'lab down') words='--name --all' ;;
+	'lab status') words='--name' ;;
+	'lab exec') words='--name client director rs1 rs2 rs3 router' ;;
+	decap) words='--proto --dev --mtu' ;;
+	sysctl) words='-a --all -n --values' ;;
+	doctor) words='--json' ;;
+	esac
+	[[ -z $command ]] || words+=' -h --help'
+	COMPREPLY=($(compgen -W "$words" -- "$cur"))
+}
+complete -F _uvs uvs
