@@ -24,8 +24,8 @@ from uvs.ipvs.core import nf_hook
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict
 from uvs.ipvs.unreachable import no_neighbour
 from uvs.netfilter.diversion import Diversion
-from uvs.netfilter.errors import NetfilterError
 from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
+from uvs.netfilter.tool import NetfilterError
 from uvs.systemd import notify
 
 log = logging.getLogger("uvs")

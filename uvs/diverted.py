@@ -1,30 +1,31 @@
-"""Which addresses are diverted: what follows from services, real servers and the connections they still have."""
+"""Which addresses are diverted: what follows from services, real servers and the connections they have."""
 
 from __future__ import annotations
 
 from uvs.engine.core import ConnFlag
+from uvs.ipvs import protocols
 from uvs.ipvs.services import FTPPORT, Dest, Service, Services
-from uvs.netfilter.diversion import Diversion, Element
+from uvs.netfilter.diversion import Diversion
+from uvs.netfilter.plan import Element
 
 
-def service_element(svc: Service) -> Element:
-    """What requests match: a mark; address and port; the address alone for port 0 and FTP."""
+def service_element(svc: Service) -> Element | None:
+    """What requests match: a mark, or address and port. None: a protocol that is never balanced."""
     key = svc.key
     if key.fwmark:
-        return Element("mark", key.af, 0, b"", 0, key.fwmark)
-    if key.port in (0, FTPPORT):
-        return Element("service", key.af, 0, key.addr, 0, 0)
-    return Element("service", key.af, key.protocol, key.addr, key.port, 0)
+        return Element("mark", key.af, mark=key.fwmark)
+    if key.protocol not in protocols.BY_NUMBER:
+        return None
+    return Element("service", key.af, key.protocol, key.addr, key.port)
 
 
 def server_element(dest: Dest) -> Element | None:
     """What replies match: only those of NAT servers have to come back to the director."""
-    if dest.fwd != ConnFlag.MASQ:
-        return None
     spec, key = dest.spec, dest.svc.key
-    if key.fwmark or not spec.port or key.port in (0, FTPPORT):
-        return Element("server", spec.af, 0, spec.addr, 0, 0)
-    return Element("server", spec.af, key.protocol, spec.addr, spec.port, 0)
+    if dest.fwd != ConnFlag.MASQ or key.protocol not in protocols.BY_NUMBER:
+        return None
+    port = 0 if key.fwmark or key.port in (0, FTPPORT) else spec.port
+    return Element("server", spec.af, key.protocol, spec.addr, port)
 
 
 class Diverted:
@@ -38,7 +39,7 @@ class Diverted:
     def __init__(self, services: Services, diversion: Diversion) -> None:
         self._services = services
         self._diversion = diversion
-        self._held: dict[int, Element] = {}  # by destination record
+        self._held: dict[int, Element] = {}  # of destinations, by record
         self._stale: list[tuple[Element, list[Dest]]] = []
         services.observers.append(self._changed)
 
@@ -49,19 +50,20 @@ class Diverted:
             for dest in svc.dests:
                 self._changed("add_dest", svc, dest)
         for dest in self._services.trash:
-            self._diversion.add(service_element(dest.svc))
-            self._stale.append((service_element(dest.svc), [dest]))
-            if element := server_element(dest):
-                self._diversion.add(element)
-                self._stale.append((element, [dest]))
+            for element in (service_element(dest.svc), server_element(dest)):
+                if element:
+                    self._diversion.add(element)
+                    self._stale.append((element, [dest]))
 
     def _changed(self, event: str, svc: Service, dest: Dest | None) -> None:
-        if event == "add_service":
-            self._diversion.add(service_element(svc))
-        elif event == "del_service":
-            self._stale.append((service_element(svc), [d for d in self._services.trash if d.svc is svc]))
-        elif dest is not None and event in ("add_dest", "edit_dest", "del_dest"):
-            self._hold(dest, None if event == "del_dest" else server_element(dest))
+        if dest is not None:
+            if event in ("add_dest", "edit_dest", "del_dest"):
+                self._hold(dest, None if event == "del_dest" else server_element(dest))
+        elif element := service_element(svc):
+            if event == "add_service":
+                self._diversion.add(element)
+            elif event == "del_service":
+                self._stale.append((element, [d for d in self._services.trash if d.svc is svc]))
 
     def _hold(self, dest: Dest, wanted: Element | None) -> None:
         held = self._held.pop(dest.rec.index, None)
@@ -75,7 +77,9 @@ class Diverted:
 
     def release(self) -> None:
         """Let go of what has no connection any more; to be called about once a second."""
-        for element, dests in self._stale[:]:
-            if not any(d.rec.refcnt for d in dests):
-                self._stale.remove((element, dests))
+        waiting, self._stale = self._stale, []
+        for element, dests in waiting:
+            if any(d.rec.refcnt for d in dests):
+                self._stale.append((element, dests))
+            else:
                 self._diversion.discard(element)
