@@ -293,9 +293,7 @@ def _release_rp_filter(conf: Path, dev: str, stack: contextlib.ExitStack) -> lis
             raised += 1
     stack.callback(_put_back, conf / "all" / "rp_filter", "0", before)
     (conf / "all" / "rp_filter").write_text("0")
-    return [
-        f"rp_filter 0 instead of {before} on all ({raised} entries of conf given {before} instead, until the end)"
-    ]
+    return [f"rp_filter 0 instead of {before} on all ({raised} others got {before} until the end)"]
 
 
 def _put_back(file: Path, ours: str, before: str) -> None:

@@ -1,0 +1,189 @@
+"""What the virtio-net header does: one send, and the other side sees whole segments with right checksums."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from ctypes import addressof, c_char
+
+import pytest
+from scapy.layers.inet import IP, TCP
+from scapy.layers.inet6 import IPv6
+from support.sandbox import Host, ip, sandboxed, wait_for
+
+from uvs.engine.core import Packet
+from uvs.engine.io import Gso, Injector, NextHop
+
+MAC = ("02:00:00:00:00:01", "02:00:00:00:00:02")
+MARK = 0x40000000
+MSS = 1400
+SEQ = 0xFFFFF000  # wraps within the packet
+
+SIOCETHTOOL = 0x8946
+ETHTOOL_STXCSUM, ETHTOOL_STSO, ETHTOOL_SGSO = 0x17, 0x1F, 0x24  # linux/ethtool.h
+
+
+def offloads_off(dev: str) -> None:
+    """So that the sender's kernel cuts and sums before the wire, as for a plain network card."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        for command in (ETHTOOL_SGSO, ETHTOOL_STSO, ETHTOOL_STXCSUM):
+            value = bytearray(struct.pack("=II", command, 0))
+            pointer = addressof((c_char * len(value)).from_buffer(value))
+            fcntl.ioctl(s, SIOCETHTOOL, struct.pack("16sP16x", dev.encode(), pointer))
+
+
+def unfinished(v: int, payload: bytes) -> tuple[bytes, int]:
+    """A TCP packet whose checksum field holds the pseudo header's sum only, and where TCP starts."""
+    at = 20 if v == 4 else 40
+    net = (
+        IP(src="10.0.0.1", dst="10.0.0.2", id=7, flags="DF") if v == 4 else IPv6(src="fd00::1", dst="fd00::2")
+    )
+    data = bytearray(bytes(net / TCP(sport=1000, dport=2000, seq=SEQ, flags="PA", chksum=0)) + payload)
+    struct.pack_into("!H", data, 2 if v == 4 else 4, len(data) if v == 4 else len(data) - 40)
+    if v == 4:
+        data[10:12] = bytes(2)
+        data[10:12] = struct.pack("!H", ones_complement(data[:20]) ^ 0xFFFF)
+    addresses = bytes(data[12:20] if v == 4 else data[8:40])
+    struct.pack_into("!H", data, at + 16, ones_complement(addresses + struct.pack("!II", len(data) - at, 6)))
+    return bytes(data), at
+
+
+def ones_complement(data: bytes) -> int:
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+def segments(capture: socket.socket, v: int) -> Iterator[bytes]:
+    """IP packets of our TCP flow that have arrived."""
+    while True:
+        try:
+            frame = capture.recv(1 << 17)
+        except BlockingIOError:
+            return
+        if frame[12:14] == (b"\x08\0" if v == 4 else b"\x86\xdd") and frame[14 + (9 if v == 4 else 6)] == 6:
+            yield frame[14:]
+
+
+@pytest.fixture(name="v", params=[4, 6], ids=["IPv4", "IPv6"])
+def _v(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+class Wire:
+    def __init__(self) -> None:
+        peer = Host()
+        ip(
+            f"link add v0 address {MAC[0]} type veth peer name v1 address {MAC[1]} netns {peer.netns}",
+            "link set v0 up",
+        )
+        with peer:
+            ip("link set v1 up")
+            self.capture = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+            self.capture.bind(("v1", 0))
+            self.capture.setblocking(False)
+        offloads_off("v0")
+        self.injector = Injector(MARK)
+
+    def hop(self, v: int) -> NextHop:
+        macs = b"".join(bytes.fromhex(m.replace(":", "")) for m in reversed(MAC))
+        return NextHop(socket.if_nametoindex("v0"), 1500, macs + (b"\x08\0" if v == 4 else b"\x86\xdd"))
+
+
+@sandboxed
+def test_a_64_kib_tcp_packet_arrives_in_segments(v: int) -> None:
+    wire = Wire()
+    data, at = unfinished(v, os.urandom(64000))
+    got: list[bytes] = []
+
+    def sent() -> bool:  # a new link drops what comes before its queue is up
+        got.clear()
+        assert (
+            wire.injector.offload(wire.hop(v), data, at, 16, Gso.TCPV4 if v == 4 else Gso.TCPV6, MSS, at + 20)
+            == 0
+        )
+        got.extend(segments(wire.capture, v))
+        return bool(got)
+
+    wait_for(sent, "segments")
+    payload = b""
+    packet = Packet()
+    for i, segment in enumerate(got):
+        layer = IP(segment) if v == 4 else IPv6(segment)
+        assert layer[TCP].seq == (SEQ + len(payload)) & 0xFFFFFFFF
+        assert packet.load(segment) == 0
+        assert packet.l4_csum_ok(), f"checksum of segment {i}"
+        if v == 4:
+            assert (layer.id, ones_complement(segment[:20])) == (7 + i, 0xFFFF)
+        body = segment[at + 20 :]
+        assert len(body) == min(MSS, 64000 - len(payload))
+        payload += body
+    assert payload == data[at + 20 :]
+
+
+@sandboxed
+def test_an_unfinished_checksum_is_finished(v: int) -> None:
+    wire = Wire()
+    data, at = unfinished(v, b"hello")
+    packet = Packet()
+    assert packet.load(data) == 0
+    assert not packet.l4_csum_ok(), "unfinished as it is sent"
+    got: list[bytes] = []
+
+    def sent() -> bool:
+        assert wire.injector.offload(wire.hop(v), data, at, 16) == 0
+        got.extend(segments(wire.capture, v))
+        return bool(got)
+
+    wait_for(sent, "the packet")
+    assert packet.load(got[0]) == 0
+    assert packet.l4_csum_ok()
+    assert packet.data[at + 20 :] == b"hello"
+
+
+@sandboxed
+def test_packets_bear_the_mark() -> None:
+    injector = Injector(MARK)
+    for fd in (injector._c.raw, injector._c.cooked):
+        with socket.socket(fileno=os.dup(fd)) as s:
+            assert s.getsockopt(socket.SOL_SOCKET, 36) == MARK  # SO_MARK
+    injector.close()
+
+
+@sandboxed
+def test_errors_of_sending(v: int) -> None:
+    wire = Wire()
+    data, at = unfinished(v, bytes(2000))
+    hop = wire.hop(v)
+    cooked = NextHop(hop.ifindex, 1500, cooked=True)
+    assert wire.injector.send(hop, data) == errno.EMSGSIZE
+    assert wire.injector.send(hop, b"") == errno.EINVAL
+    assert wire.injector.offload(cooked, data, at, 16, Gso.TCPV4, MSS, at + 20) == errno.EOPNOTSUPP
+    assert wire.injector.send(NextHop(9999, 1500, hop.eth), data) == errno.ENXIO
+    ip("link set v0 down")
+    assert wire.injector.send(hop, data[:100]) == errno.ENETDOWN
+    wire.injector.close()
+    assert wire.injector.send(hop, data[:100]) == errno.EBADF
+
+
+@sandboxed
+def test_the_kernel_builds_the_header_of_a_cooked_next_hop(v: int) -> None:
+    tun = os.open("/dev/net/tun", os.O_RDWR)
+    fcntl.ioctl(tun, 0x400454CA, struct.pack("16sH22x", b"t0", 0x1001))  # TUNSETIFF, IFF_TUN | IFF_NO_PI
+    ip("link set t0 up")
+    data, _ = unfinished(v, b"x")
+    hop = NextHop(socket.if_nametoindex("t0"), 1500, cooked=True)
+    assert Injector(MARK).send(hop, data) == 0
+    protocol = 9 if v == 4 else 6
+    assert wait_for(lambda: (p := os.read(tun, 2000))[protocol] == 6 and p, "the packet") == data
+
+
+def test_a_link_layer_header_has_14_bytes_or_none() -> None:
+    with pytest.raises(ValueError, match="0 or 14 bytes, not 6"):
+        NextHop(1, 1500, bytes(6))
+    assert [NextHop(1, 1500, eth).eth for eth in (b"", bytes(range(14)))] == [b"", bytes(range(14))]

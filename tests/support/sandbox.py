@@ -1,0 +1,123 @@
+"""Tests in network namespaces of their own, without root.
+
+A test marked `@sandboxed` runs in a forked process that is alone in a new network namespace (and, for an
+ordinary user, in a user namespace where it is root). Nothing that it does outlives it; any number run at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import pickle
+import select
+import signal
+import subprocess
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
+LIMIT_S = 60
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _call(name: str, *args: int) -> None:
+    if getattr(_libc, name)(*args):
+        error = ctypes.get_errno()
+        raise OSError(error, f"{name}: {os.strerror(error)}")
+
+
+def sandboxed(test: Callable[..., None] | None = None, *, user: bool = False) -> Any:
+    """Decorator; `user`: in a user namespace even for root."""
+    if test is None:
+        return functools.partial(sandboxed, user=user)
+
+    @functools.wraps(test)
+    def forked(*args: Any, **kwargs: Any) -> None:
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            told: str | None = None
+            try:
+                os.close(reader)
+                _enter(user or os.geteuid() != 0)
+                test(*args, **kwargs)
+            except BaseException:
+                told = traceback.format_exc()
+            with open(writer, "wb") as file:
+                pickle.dump(told, file)
+            os._exit(0)
+        os.close(writer)
+        try:
+            if not select.select([reader], [], [], LIMIT_S)[0]:
+                os.kill(pid, signal.SIGKILL)
+            data = b""
+            while chunk := os.read(reader, 65536):
+                data += chunk
+        finally:
+            os.close(reader)
+            os.waitpid(pid, 0)
+        told = pickle.loads(data) if data else f"the test died, or took more than {LIMIT_S} s"
+        if told is not None:
+            pytest.fail(told, pytrace=False)
+
+    return forked
+
+
+def _enter(user: bool) -> None:
+    uid, gid = os.geteuid(), os.getegid()
+    _call("unshare", CLONE_NEWNET | CLONE_NEWNS | (CLONE_NEWUSER if user else 0))
+    if user:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+    ip("link set lo up")
+
+
+class Host:
+    """Another network namespace. `with host:` what is done (sockets opened, programs started) is done there."""
+
+    def __init__(self) -> None:
+        self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        _call("unshare", CLONE_NEWNET)
+        self._here = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        ip("link set lo up")
+        _call("setns", self._home, CLONE_NEWNET)
+
+    def __enter__(self) -> Host:
+        _call("setns", self._here, CLONE_NEWNET)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _call("setns", self._home, CLONE_NEWNET)
+
+    @property
+    def netns(self) -> str:
+        """Its name for `ip link add … netns`."""
+        return f"/proc/{os.getpid()}/fd/{self._here}"
+
+
+def ip(*commands: str) -> None:
+    """Commands of ip(8), in one batch; the test fails with what it says."""
+    done = subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), text=True, capture_output=True)
+    assert done.returncode == 0, f"{commands}: {done.stderr}"
+
+
+def sysctl(name: str, value: object) -> None:
+    """Write /proc/sys/net/NAME of the present namespace."""
+    Path("/proc/sys/net", name).write_text(str(value))
+
+
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = 10) -> Any:
+    """The first true value of `condition`; the test fails if there is none in time."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
+        time.sleep(0.01)
+    return value
