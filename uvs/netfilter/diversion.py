@@ -1,0 +1,179 @@
+"""Which packets the kernel hands to us: sets and rules, kept as they should be.
+
+Order for a director: bind the queue (that proves that no other director here uses its number), `start()`,
+then `add`/`discard` and one `flush()` for each burst of changes, `check()` every second, `stop()`, and close
+the queue last: without its owner a queue drops what is diverted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Mapping
+
+from uvs.netfilter import nfnetlink
+from uvs.netfilter.backend import Backend
+from uvs.netfilter.iptables import Iptables
+from uvs.netfilter.nft import Nft
+from uvs.netfilter.plan import Class, Element, Entry, Plan
+from uvs.netfilter.tool import NetfilterError, ToolError
+
+# In order of preference: nft has the kernel's own priorities for ip_vs and changes all in one transaction.
+BACKENDS: Mapping[str, Callable[[], Backend]] = {
+    "nft": Nft,
+    "iptables": Iptables,
+    "iptables-nft": lambda: Iptables("-nft"),
+    "iptables-legacy": lambda: Iptables("-legacy"),
+}
+
+NO_PRIVILEGE = (
+    "diverting packets needs CAP_NET_ADMIN: run it as root (sudo), "
+    "or in a user namespace of your own (uvs lab does that)"
+)
+INSTALL = "install nftables, or iptables and ipset (apt install nftables iptables ipset)"
+
+
+def queue_taken(queue: int) -> str:
+    """The message for a queue that another process owns."""
+    return f"queue {queue} is taken{nfnetlink.queue_owner(queue)}: stop that one, or use another --queue-num"
+
+
+class Diversion:
+    """The rules and sets of one director in this network namespace.
+
+    `queue` is the NFQUEUE number; `mark` under `mask` is on the packets that we sent ourselves; `backend`
+    forces a back end by name (so does the environment variable UVS_BACKEND), else the first that works is
+    used. `put_back` counts how often check() had to act.
+    """
+
+    def __init__(self, queue: int, mark: int, mask: int, backend: str | None = None) -> None:
+        self.plan = Plan(dict.fromkeys(Class, queue), mark, mask)
+        self.put_back = 0
+        self._forced = backend or os.environ.get("UVS_BACKEND") or None
+        if self._forced is not None and self._forced not in BACKENDS:
+            raise NetfilterError(f"no back end {self._forced!r}: choose one of {', '.join(BACKENDS)}")
+        self._backend: Backend | None = None
+        self._references: dict[Entry, int] = {}
+        self._touched: set[Entry] = set()
+
+    @property
+    def name(self) -> str:
+        """Name of the back end in use; "" before start()."""
+        return self._backend.name if self._backend else ""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What this kernel lacks, one line each; complete after start()."""
+        return list(self._backend.warnings) if self._backend else []
+
+    def start(self) -> None:
+        """Clear away what a crashed director left, then put sets and rules in place.
+
+        Raises NetfilterError, having put nothing in place: no privilege, no working back end, or another
+        director rules this namespace.
+        """
+        if not nfnetlink.has_net_admin():
+            raise NetfilterError(NO_PRIVILEGE)
+        self._clear_leftovers()
+        self._apply_touched()
+        tried = []
+        for name in [self._forced] if self._forced else BACKENDS:
+            backend = BACKENDS[name]()
+            try:
+                backend.install(self.plan)
+            except ToolError as error:
+                tried.append(f"{name}: {error}")
+                with contextlib.suppress(ToolError):
+                    backend.remove()
+                continue
+            self._backend = backend
+            return
+        raise NetfilterError(f"no way to divert packets ({'; '.join(tried)}); {INSTALL}")
+
+    def add(self, element: Element) -> None:
+        """Divert it from the next flush() on. Counted: as many discards take it out again."""
+        entry = element.entry()
+        self._references[entry] = self._references.get(entry, 0) + 1
+        self._touched.add(entry)
+
+    def discard(self, element: Element) -> None:
+        """Take back one add(). Raises KeyError if there is none left."""
+        entry = element.entry()
+        if self._references[entry] == 1:
+            del self._references[entry]
+        else:
+            self._references[entry] -= 1
+        self._touched.add(entry)
+
+    def flush(self) -> None:
+        """Bring the kernel's sets to what was added and discarded: one batch, whatever its size.
+
+        Raises NetfilterError if the kernel refuses even the whole rule set anew.
+        """
+        if not self._touched:
+            return
+        added, removed = self._apply_touched()
+        if self._backend is None or not (added or removed):
+            return
+        try:
+            self._backend.change(self.plan, added, removed)
+        except ToolError:
+            # Somebody took our sets away: what we know is enough to make all of it again.
+            self._install()
+
+    def check(self) -> bool:
+        """Put our rules back if somebody flushed them. True if that was necessary.
+
+        Cheap while nobody changes rules: one netlink question with nft and iptables-nft.
+        """
+        if self._backend is None or self._backend.intact():
+            return False
+        self._install()
+        self.put_back += 1
+        return True
+
+    def stop(self) -> None:
+        """Remove our rules and sets, and nothing else. Raises NetfilterError if a program fails."""
+        backend, self._backend = self._backend, None
+        if backend is None:
+            return
+        try:
+            backend.remove()
+        except ToolError as error:
+            raise NetfilterError(f"rules of uvs may be left in place: {error}") from None
+
+    def _install(self) -> None:
+        assert self._backend is not None
+        try:
+            self._backend.install(self.plan)
+        except ToolError as error:
+            raise NetfilterError(f"cannot divert packets any longer: {error}") from None
+
+    def _apply_touched(self) -> tuple[list[Entry], list[Entry]]:
+        wanted, present = self._references, self.plan.entries
+        added = [entry for entry in self._touched if entry in wanted and entry not in present]
+        removed = [entry for entry in self._touched if entry in present and entry not in wanted]
+        for entry in added:
+            self.plan.include(entry)
+        for entry in removed:
+            self.plan.exclude(entry)
+        self._touched.clear()
+        return added, removed
+
+    def _clear_leftovers(self) -> None:
+        for make in BACKENDS.values():
+            backend = make()
+            try:
+                queues = backend.leftovers()
+                if queues is None:
+                    continue
+                for queue in queues - set(self.plan.queues.values()):
+                    if nfnetlink.queue_errno(queue) == errno.EPERM:
+                        raise NetfilterError(
+                            f"another director diverts packets here, queue {queue} is taken"
+                            f"{nfnetlink.queue_owner(queue)}: stop it first (one in a network namespace)"
+                        )
+                backend.remove()
+            except ToolError:
+                continue  # what does not work here has left nothing either

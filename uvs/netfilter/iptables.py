@@ -1,0 +1,375 @@
+"""Diversion by iptables and ipset: the `security` table, the only one that comes after `filter`.
+
+Our rules are in chains of our own, `UVS-…`, with one jump each; our sets are `uvs4-…` and `uvs6-…`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from uvs.netfilter import nfnetlink
+from uvs.netfilter.backend import ipv6_enabled
+from uvs.netfilter.plan import AF_INET, AF_INET6, ICMP_ERRORS, Class, Entry, Plan, Set
+from uvs.netfilter.tool import ToolError, run, which
+
+PREFIX = "UVS-"
+TABLES = ("raw", "security", "mangle")
+SET_TYPES = {
+    Set.SERVICES: "hash:ip,port",
+    Set.VIPS: "hash:ip",
+    Set.SERVERS: "hash:ip,port",
+    Set.REALS: "hash:ip",
+}
+MAXELEM = 1 << 20
+# ip6tables has no ranges of types: those below 128 that IANA has assigned.
+ICMPV6_ERRORS = (1, 2, 3, 4, 100, 101, 127)
+# A match on a socket switches defragmentation on for the whole namespace while the rule exists
+# (net/netfilter/xt_socket.c, socket_mt_v1_check()); no packet has these destinations at PREROUTING.
+NEVER = {AF_INET: "255.255.255.255", AF_INET6: "ff02::dead"}
+
+
+def set_name(which_set: Set, af: int) -> str:
+    """Name of one of our ipset sets."""
+    return f"uvs{4 if af == AF_INET else 6}-{which_set.value}"
+
+
+def member(entry: Entry) -> str:
+    """A set member as ipset writes it."""
+    if SET_TYPES[entry.set] == "hash:ip":
+        return f"{set_name(entry.set, entry.af)} {entry.text}"
+    # A number: ipset reads /etc/protocols for each name.
+    return f"{set_name(entry.set, entry.af)} {entry.text},{entry.protocol}:{entry.port}"
+
+
+def create_sets(af: int) -> str:
+    """Lines for `ipset restore`: empty sets of one family."""
+    family = "inet" if af == AF_INET else "inet6"
+    names = [(set_name(each, af), kind) for each, kind in SET_TYPES.items()]
+    return "".join(
+        f"create {name} {kind} family {family} maxelem {MAXELEM}\nflush {name}\n" for name, kind in names
+    )
+
+
+def set_changes(added: Iterable[Entry], removed: Iterable[Entry]) -> str:
+    """Lines for `ipset restore`."""
+    lines = [f"del {member(entry)}\n" for entry in removed if entry.set in SET_TYPES]
+    lines += [f"add {member(entry)}\n" for entry in added if entry.set in SET_TYPES]
+    return "".join(lines)
+
+
+def untracked(af: int) -> dict[str, list[str]]:
+    """Chains of the raw table that keep conntrack away from what the servers send and get."""
+    servers, reals = set_name(Set.SERVERS, af), set_name(Set.REALS, af)
+    rules = [
+        f"-m set --match-set {servers} src,src -j CT --notrack",
+        f"-m set --match-set {servers} dst,dst -j CT --notrack",
+        f"-m set --match-set {reals} src -j CT --notrack",
+        f"-m set --match-set {reals} dst -j CT --notrack",
+    ]
+    return {"PREROUTING": rules, "OUTPUT": list(rules)}
+
+
+def defragmented(af: int) -> dict[str, list[str]]:
+    """The rule of the raw table that has fragments put together before any of our hooks."""
+    return {"PREROUTING": [f"-d {NEVER[af]} -m socket --nowildcard -j ACCEPT"]}
+
+
+def diverted(plan: Plan, af: int) -> dict[str, list[str]]:
+    """Chains that queue what the plan says. No bypass: without a director the packets are dropped."""
+    icmp = "icmp" if af == AF_INET else "icmpv6"
+    queue = {each: f"-j NFQUEUE --queue-num {number}" for each, number in plan.queues.items()}
+    replies = [
+        f"-m set --match-set {set_name(Set.SERVERS, af)} src,src {queue[Class.REPLY]}",
+        f"! -p {icmp} -m set --match-set {set_name(Set.REALS, af)} src {queue[Class.REPLY]}",
+    ]
+    requests = [
+        f"-m set --match-set {set_name(Set.SERVICES, af)} dst,dst {queue[Class.REQUEST]}",
+        f"! -p {icmp} -m set --match-set {set_name(Set.VIPS, af)} dst {queue[Class.REQUEST]}",
+        *(f"! -p {icmp} -m mark --mark {mark:#x} {queue[Class.REQUEST]}" for mark in plan.marks(af)),
+    ]
+    errors = []
+    if plan.has_service(af):
+        types = ICMP_ERRORS if af == AF_INET else ICMPV6_ERRORS
+        errors = [f"-p {icmp} --{icmp}-type {number} {queue[Class.ICMP]}" for number in types]
+    ours = [f"-m mark --mark {plan.mark:#x}/{plan.mask:#x} -j RETURN"] if plan.mask else []
+    return {
+        "INPUT": [*replies, *requests, *errors],
+        "FORWARD": [*replies, *errors],
+        "OUTPUT": [*ours, *replies, *requests, *errors],
+    }
+
+
+def restore(table: str, chains: dict[str, list[str]], jumps: Collection[str], first: bool) -> str:
+    """One table for `iptables-restore --noflush`: our chains filled anew, missing jumps put in.
+
+    `jumps`: built-in chains that have our jump already; `first`: a new jump goes before the user's rules.
+    """
+    lines = [f"*{table}"]
+    lines += [f":{PREFIX}{chain} - [0:0]" for chain in chains]
+    for chain, rules in chains.items():
+        if chain not in jumps:
+            lines.append(f"{'-I' if first else '-A'} {chain} -j {PREFIX}{chain}")
+        lines += [f"-A {PREFIX}{chain} {rule}" for rule in rules]
+    return "\n".join([*lines, "COMMIT", ""])
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What `iptables-save` says of one table: the lines about us, and whether anything else is in it."""
+
+    ours: tuple[str, ...]
+    empty: bool
+
+    @property
+    def jumps(self) -> list[str]:
+        """Built-in chains with a jump to us, one item for each jump."""
+        found = (re.fullmatch(rf"-A (\S+) -j {PREFIX}\S+", line) for line in self.ours)
+        return [match[1] for match in found if match]
+
+    @property
+    def chains(self) -> list[str]:
+        """Our chains."""
+        return [line[1:].split()[0] for line in self.ours if line.startswith(":")]
+
+    @property
+    def queues(self) -> set[int]:
+        """Queue numbers in our rules."""
+        return {int(number) for line in self.ours for number in re.findall(r"--queue-num (\d+)", line)}
+
+    def removal(self, table: str) -> str:
+        """Lines for `iptables-restore --noflush` that take our chains out; "" if there are none."""
+        if not self.chains:
+            return ""
+        lines = [f"*{table}"]
+        lines += [f"-D {line[3:]}" for line in self.ours if re.match(rf"-A \S+ -j {PREFIX}", line)]
+        lines += [f"-F {chain}" for chain in self.chains]
+        lines += [f"-X {chain}" for chain in self.chains]
+        return "\n".join([*lines, "COMMIT", ""])
+
+
+def parse_save(text: str) -> Listing:
+    """Read the `iptables-save` text of one table."""
+    lines = [line for line in text.splitlines() if line and not line.startswith(("#", "*", "COMMIT"))]
+    ours = tuple(
+        re.sub(r" \[\d+:\d+\]$", "", line)
+        for line in lines
+        if line.startswith((f":{PREFIX}", f"-A {PREFIX}")) or re.match(rf"-A \S+ -j {PREFIX}", line)
+    )
+    others = [line for line in lines if not re.match(r":[A-Z]+ ACCEPT ", line) and PREFIX not in line]
+    return Listing(ours, not others)
+
+
+class Iptables:
+    """The back end. `variant`: "" (what this system calls iptables), "-nft" or "-legacy"."""
+
+    def __init__(self, variant: str = "") -> None:
+        self.name = f"iptables{variant}"
+        self.warnings: list[str] = []
+        self._variant = variant
+        self._parts: dict[int, list[str]] = {}  # family: working parts of the raw table; missing: no family
+        self._table: dict[int, str] = {}  # family: the table that diverts
+        self._shape: dict[int, object] = {}  # family: what the rules in the kernel were made from
+        self._expected: dict[tuple[int, str], tuple[str, ...]] = {}
+        self._generation: int | None = None
+        self._is_nft: bool | None = None
+
+    # ------------------------------------------------------------------------------------- programs
+    def _program(self, af: int, part: str = "") -> str:
+        return f"{'iptables' if af == AF_INET else 'ip6tables'}{self._variant}{part}"
+
+    def _restore(self, af: int, batch: str) -> None:
+        run(self._program(af, "-restore"), "-w", "10", "--noflush", batch=batch)
+
+    def _list(self, af: int, table: str) -> Listing:
+        return parse_save(run(self._program(af, "-save"), "-t", table))
+
+    def _uses_nft(self) -> bool:
+        if self._is_nft is None:
+            self._is_nft = "nf_tables" in run(self._program(AF_INET), "-V")
+        return self._is_nft
+
+    def _families(self) -> list[int]:
+        return [af for af in (AF_INET, AF_INET6) if which(self._program(af, "-restore"))]
+
+    def _present_tables(self, af: int) -> list[str]:
+        """Tables worth looking into: listing a legacy table makes the kernel create it."""
+        if self._uses_nft():
+            return list(TABLES)
+        proc = "ip_tables_names" if af == AF_INET else "ip6_tables_names"
+        try:
+            with open(f"/proc/net/{proc}") as names:
+                present = names.read().split()
+        except OSError:
+            return []
+        return [table for table in TABLES if table in present]
+
+    # ------------------------------------------------------------------------------------ interface
+    def leftovers(self) -> set[int] | None:
+        found = [
+            listing
+            for af in self._families()
+            for table in self._present_tables(af)
+            if (listing := self._try_list(af, table)) and listing.chains
+        ]
+        if not found and not self._sets():
+            return None
+        return {queue for listing in found for queue in listing.queues}
+
+    def install(self, plan: Plan) -> None:
+        families = [AF_INET]
+        for program in (self._program(AF_INET, "-restore"), self._program(AF_INET, "-save"), "ipset"):
+            if which(program) is None:
+                raise ToolError(f"{program} is not installed")
+        first_time = not self._parts
+        if self._parts:
+            families = list(self._parts)
+        elif not ipv6_enabled():
+            self.warnings.append("this host has no IPv6: only IPv4 packets are diverted")
+        elif which(self._program(AF_INET6, "-restore")) is None:
+            self.warnings.append(
+                f"{self._program(AF_INET6)} is not installed: only IPv4 packets are diverted"
+            )
+        else:
+            families.append(AF_INET6)
+        batch = "".join(create_sets(af) for af in families)
+        entries = [entry for entry in plan.entries if entry.af in families]
+        run("ipset", "-exist", "restore", batch=batch + set_changes(entries, ()))
+        for af in families:
+            if first_time:
+                self._find_parts(af, plan)
+            else:
+                self._fill(af, plan)
+        self._note()
+
+    def change(self, plan: Plan, added: Collection[Entry], removed: Collection[Entry]) -> None:
+        batch = set_changes(
+            (entry for entry in added if entry.af in self._parts),
+            (entry for entry in removed if entry.af in self._parts),
+        )
+        if batch:
+            run("ipset", "-exist", "restore", batch=batch)
+        stale = [af for af in self._parts if self._shape[af] != self._shape_of(plan, af)]
+        if stale and self.intact():
+            for af in stale:
+                table = self._table[af]
+                chains = diverted(plan, af)
+                self._restore(af, restore(table, chains, list(chains), first=False))
+                self._shape[af] = self._shape_of(plan, af)
+            self._note()
+
+    def intact(self) -> bool:
+        generation = nfnetlink.ruleset_generation() if self._uses_nft() else None
+        if generation is not None and generation == self._generation:
+            return True
+        for (af, table), expected in self._expected.items():
+            listing = self._try_list(af, table)
+            if listing is None or listing.ours != expected:
+                return False
+        self._generation = generation
+        return True
+
+    def remove(self) -> None:
+        for af in self._families():
+            for table in self._present_tables(af):
+                listing = self._try_list(af, table)
+                if listing is None or not listing.chains:
+                    continue
+                self._restore(af, listing.removal(table))
+                if listing.empty and self._uses_nft():
+                    self._drop_empty_table(af, table)
+        for name in self._sets():
+            run("ipset", "destroy", name)
+        self._expected.clear()
+
+    # -------------------------------------------------------------------------------------- details
+    def _try_list(self, af: int, table: str) -> Listing | None:
+        try:
+            return self._list(af, table)
+        except ToolError:
+            return None
+
+    def _sets(self) -> list[str]:
+        if which("ipset") is None:
+            return []
+        ours = {set_name(each, af) for each in SET_TYPES for af in (AF_INET, AF_INET6)}
+        try:
+            return [name for name in run("ipset", "list", "-n").split() if name in ours]
+        except ToolError:
+            return []
+
+    @staticmethod
+    def _shape_of(plan: Plan, af: int) -> object:
+        return plan.marks(af), plan.has_service(af)
+
+    def _raw(self, af: int, parts: Iterable[str]) -> dict[str, list[str]]:
+        chains: dict[str, list[str]] = {"PREROUTING": [], "OUTPUT": []}
+        for part in parts:
+            for chain, rules in (untracked if part == "notrack" else defragmented)(af).items():
+                chains[chain] += rules
+        return {chain: rules for chain, rules in chains.items() if rules}
+
+    def _find_parts(self, af: int, plan: Plan) -> None:
+        """First installation: use what this kernel has, and say what it lacks."""
+        family = "IPv4" if af == AF_INET else "IPv6"
+        working: list[str] = []
+        for part in ("notrack", "defrag"):
+            chains = self._raw(af, [*working, part])
+            try:
+                self._restore(af, restore("raw", chains, self._jumps(af, "raw"), first=True))
+                working.append(part)
+            except ToolError as error:
+                lacks = (
+                    "replies of real servers pass through conntrack"
+                    if part == "notrack"
+                    else f"fragments of {family} replies may not be translated"
+                )
+                self.warnings.append(f"{lacks} (table raw, {part}: {error})")
+        tried = []
+        for table in ("security", "mangle"):
+            try:
+                self._restore(af, restore(table, diverted(plan, af), self._jumps(af, table), first=False))
+            except ToolError as error:
+                tried.append(f"table {table}: {error}")
+                continue
+            if table == "mangle":
+                self.warnings.append(
+                    f"{family} packets are diverted in table mangle, before the filter rules ({tried[0]})"
+                )
+            break
+        else:
+            raise ToolError("; ".join(tried))
+        self._parts[af] = working
+        self._table[af] = table
+        self._shape[af] = self._shape_of(plan, af)
+
+    def _jumps(self, af: int, table: str) -> list[str]:
+        listing = self._try_list(af, table)
+        return listing.jumps if listing else []
+
+    def _fill(self, af: int, plan: Plan) -> None:
+        table = self._table[af]
+        batch = restore(table, diverted(plan, af), self._jumps(af, table), first=False)
+        if raw := self._raw(af, self._parts[af]):
+            batch = restore("raw", raw, self._jumps(af, "raw"), first=True) + batch
+        self._restore(af, batch)
+        self._shape[af] = self._shape_of(plan, af)
+
+    def _note(self) -> None:
+        """Remember how the kernel lists our rules, to know them again."""
+        generation = nfnetlink.ruleset_generation() if self._uses_nft() else None
+        self._expected = {}
+        for af, parts in self._parts.items():
+            for table in [self._table[af], *(["raw"] if parts else [])]:
+                self._expected[af, table] = self._list(af, table).ours
+        self._generation = generation
+
+    def _drop_empty_table(self, af: int, table: str) -> None:
+        """iptables-nft leaves a table with empty base chains behind: remove it if it is nobody's."""
+        listing = self._try_list(af, table)
+        if listing is None or listing.ours or not listing.empty:
+            return
+        run(self._program(af), "-w", "10", "-t", table, "-X")
+        # nf_tables families are NFPROTO_*: equal to AF_* for these two (include/uapi/linux/netfilter.h).
+        nfnetlink.delete_empty_table(af, table)

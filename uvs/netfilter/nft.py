@@ -1,0 +1,236 @@
+"""Diversion by nftables: one table, `inet uvs`, whose chains have the priorities of ip_vs itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+from uvs.netfilter import nfnetlink
+from uvs.netfilter.plan import (
+    AF_INET,
+    AF_INET6,
+    ICMP_ERRORS,
+    ICMPV6_INFORMATIONAL,
+    PROTOCOLS,
+    Class,
+    Entry,
+    Plan,
+    Set,
+    by_set,
+)
+from uvs.netfilter.tool import ToolError, run, which
+
+TABLE = "uvs"
+# net/netfilter/ipvs/ip_vs_core.c, ip_vs_ops4: our one chain holds both directions of a hook.
+PRIORITIES = {"input": 99, "forward": 99, "output": -99}
+FAMILIES = (AF_INET, AF_INET6)
+
+
+def set_name(which_set: Set, af: int) -> str:
+    """Name of one of our sets."""
+    return f"{which_set.value}{4 if af == AF_INET else 6}"
+
+
+def set_type(which_set: Set, af: int) -> str:
+    """The type of its members."""
+    address = "ipv4_addr" if af == AF_INET else "ipv6_addr"
+    if which_set is Set.MARKS:
+        return "mark"
+    return address if which_set in (Set.VIPS, Set.REALS) else f"{address} . inet_proto . inet_service"
+
+
+def member(entry: Entry) -> str:
+    """A set member as nft writes it."""
+    if entry.set is Set.MARKS:
+        return f"{entry.mark:#x}"
+    if entry.set in (Set.VIPS, Set.REALS):
+        return entry.text
+    return f"{entry.text} . {PROTOCOLS[entry.protocol]} . {entry.port}"
+
+
+def set_changes(table: str, added: Iterable[Entry], removed: Iterable[Entry]) -> str:
+    """Commands that change members of our sets."""
+    lines = []
+    for verb, entries in (("delete", removed), ("add", added)):
+        for (which_set, af), group in by_set(entries).items():
+            members = ", ".join(member(entry) for entry in group)
+            lines.append(f"{verb} element inet {table} {set_name(which_set, af)} {{ {members} }}\n")
+    return "".join(lines)
+
+
+def icmp_errors(table: str, plan: Plan) -> str:
+    """Commands that fill the chain for ICMP errors anew: a family without services has no rule."""
+    queue = f"queue num {plan.queues[Class.ICMP]}"
+    lines = [f"flush chain inet {table} icmp_errors\n"]
+    if plan.has_service(AF_INET):
+        types = ", ".join(str(number) for number in ICMP_ERRORS)
+        lines.append(f"add rule inet {table} icmp_errors icmp type {{ {types} }} {queue}\n")
+    if plan.has_service(AF_INET6):
+        lines.append(f"add rule inet {table} icmp_errors icmpv6 type < {ICMPV6_INFORMATIONAL} {queue}\n")
+    return "".join(lines)
+
+
+def ruleset(
+    table: str, plan: Plan, parts: Collection[str] = ("notrack", "defrag"), hooked: bool = True
+) -> str:
+    """The whole table as one batch; it replaces an older one in the same transaction.
+
+    No bypass: without a director the packets are dropped. `hooked`: False makes chains without a hook, to
+    ask a kernel what it knows without touching traffic.
+    """
+    queue = {each: f"queue num {number}" for each, number in plan.queues.items()}
+    requests, replies, untracked = [], [], []
+    for af, ip, icmp in ((AF_INET, "ip", "icmp"), (AF_INET6, "ip6", "ipv6-icmp")):
+        other = f"meta l4proto != {icmp}"
+        family = f"meta nfproto {'ipv4' if af == AF_INET else 'ipv6'}"
+        names = {each: f"@{set_name(each, af)}" for each in Set}
+        requests += [
+            f"{ip} daddr . meta l4proto . th dport {names[Set.SERVICES]} {queue[Class.REQUEST]}",
+            f"{ip} daddr {names[Set.VIPS]} {other} {queue[Class.REQUEST]}",
+            f"{family} meta mark {names[Set.MARKS]} {other} {queue[Class.REQUEST]}",
+        ]
+        replies += [
+            f"{ip} saddr . meta l4proto . th sport {names[Set.SERVERS]} {queue[Class.REPLY]}",
+            f"{ip} saddr {names[Set.REALS]} {other} {queue[Class.REPLY]}",
+        ]
+        untracked += [
+            f"{ip} saddr . meta l4proto . th sport {names[Set.SERVERS]} notrack",
+            f"{ip} daddr . meta l4proto . th dport {names[Set.SERVERS]} notrack",
+            f"{ip} saddr {names[Set.REALS]} notrack",
+            f"{ip} daddr {names[Set.REALS]} notrack",
+        ]
+    ours = [f"meta mark & {plan.mask:#x} == {plan.mark:#x} return"] if plan.mask else []
+    # A tproxy statement switches defragmentation on while it exists (net/netfilter/nft_tproxy.c,
+    # nft_tproxy_init()); no packet has these destinations at PREROUTING.
+    defragmented = [
+        "ip daddr 255.255.255.255 meta l4proto udp tproxy ip to :1",
+        "ip6 daddr ff02::dead meta l4proto udp tproxy ip6 to :1",
+    ]
+    chains: dict[str, tuple[str, list[str]]] = {
+        "icmp_errors": ("", []),
+        "input": (
+            f"type filter hook input priority {PRIORITIES['input']};",
+            [*replies, *requests, "jump icmp_errors"],
+        ),
+        "forward": (
+            f"type filter hook forward priority {PRIORITIES['forward']};",
+            [*replies, "jump icmp_errors"],
+        ),
+        "output": (
+            f"type filter hook output priority {PRIORITIES['output']};",
+            [*ours, *replies, *requests, "jump icmp_errors"],
+        ),
+    }
+    if "notrack" in parts:
+        chains["raw_prerouting"] = ("type filter hook prerouting priority -300;", untracked)
+        chains["raw_output"] = ("type filter hook output priority -300;", untracked)
+    if "defrag" in parts:
+        chains["defrag"] = ("type filter hook prerouting priority -300;", defragmented)
+    # Adding before deleting: a delete alone fails where there is no table.
+    lines = [f"add table inet {table}", f"delete table inet {table}", f"table inet {table} {{"]
+    for af in FAMILIES:
+        lines += [f"set {set_name(each, af)} {{ type {set_type(each, af)}; }}" for each in Set]
+    for chain, (hook, rules) in chains.items():
+        lines += [f"chain {chain} {{", *([hook] if hooked else []), *rules, "}"]
+    return "\n".join([*lines, "}", ""]) + icmp_errors(table, plan) + set_changes(table, plan.entries, ())
+
+
+class Nft:
+    """The back end."""
+
+    name = "nft"
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self._parts: list[str] | None = None
+        self._shape: object = None
+        self._expected = ""
+        self._generation: int | None = None
+
+    def leftovers(self) -> set[int] | None:
+        if which("nft") is None:
+            return None
+        try:
+            listing = self._list()
+        except ToolError:
+            return None
+        return {int(number) for number in re.findall(r"queue (?:num|to|flags \S+ to) (\d+)", listing)}
+
+    def install(self, plan: Plan) -> None:
+        if self._parts is None:
+            self._find_parts(plan)
+        else:
+            run("nft", "-f", "-", batch=ruleset(TABLE, plan, self._parts))
+        self._shape = self._shape_of(plan)
+        self._note()
+
+    def change(self, plan: Plan, added: Collection[Entry], removed: Collection[Entry]) -> None:
+        before = nfnetlink.ruleset_generation()
+        batch = set_changes(TABLE, added, removed)
+        reshaped = self._shape != self._shape_of(plan)
+        if reshaped:
+            batch += icmp_errors(TABLE, plan)
+        if not batch:
+            return
+        run("nft", "-f", "-", batch=batch)
+        self._shape = self._shape_of(plan)
+        if before is None or before != self._generation:
+            self._generation = None
+        elif reshaped:
+            self._note()
+        else:
+            self._generation = before + 1  # ours; had another change come between, check() looks again
+
+    def intact(self) -> bool:
+        generation = nfnetlink.ruleset_generation()
+        if generation is not None and generation == self._generation:
+            return True
+        try:
+            if self._list() != self._expected:
+                return False
+        except ToolError:
+            return False
+        self._generation = generation
+        return True
+
+    def remove(self) -> None:
+        if which("nft") is None:
+            return
+        try:
+            self._list()
+        except ToolError:
+            return
+        run("nft", "delete", "table", "inet", TABLE)
+        self._expected = ""
+
+    @staticmethod
+    def _list() -> str:
+        return run("nft", "-t", "list", "table", "inet", TABLE)
+
+    @staticmethod
+    def _shape_of(plan: Plan) -> object:
+        return plan.has_service(AF_INET), plan.has_service(AF_INET6)
+
+    def _find_parts(self, plan: Plan) -> None:
+        """First installation: use what this kernel has, and say what it lacks."""
+        attempts = (("notrack", "defrag"), ("notrack",), ("defrag",), ())
+        first: ToolError | None = None
+        for parts in attempts:
+            try:
+                run("nft", "-f", "-", batch=ruleset(TABLE, plan, parts))
+            except ToolError as error:
+                first = first or error
+                continue
+            self._parts = list(parts)
+            break
+        else:
+            raise first or ToolError("nft: nothing works")
+        if "notrack" not in self._parts:
+            self.warnings.append(f"replies of real servers pass through conntrack (notrack: {first})")
+        if "defrag" not in self._parts:
+            self.warnings.append(f"fragments of replies may not be translated (defragmentation: {first})")
+
+    def _note(self) -> None:
+        """Remember how the kernel lists our table, to know it again."""
+        self._generation = nfnetlink.ruleset_generation()
+        self._expected = self._list()
