@@ -18,10 +18,12 @@
 #include <unistd.h>
 #include "table.h"
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
 #define SEGMENT_BYTES ((size_t)SEGMENT * UVS_RECORD_SIZE)
 
-__attribute__((format(printf, 3, 4)))
-static bool fail(char *msg, size_t msglen, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static bool fail(char *msg, size_t msglen, const char *fmt, ...)
 {
 	int err = errno;
 	va_list ap;
@@ -61,6 +63,24 @@ static bool map(struct uvs_table *t, uint32_t from, uint32_t to)
 	return mmap(at, len, PROT_READ | PROT_WRITE, flags, t->fd, t->fd < 0 ? 0 : (off_t)off) != MAP_FAILED;
 }
 
+/* Random access to 4 KiB pages costs more in page walks than in cache misses, most of all in
+ * a virtual machine.  Collapsing works on tmpfs whatever its settings; where it does not, small
+ * pages do.  Not the first segment of private memory: most such tables are small, and
+ * clearing 2 MiB takes longer than they live. */
+static void huge(struct uvs_table *t, uint32_t from, uint32_t to)
+{
+#ifdef __linux__
+	size_t len = (size_t)(to - from) * UVS_RECORD_SIZE;
+
+	if (t->fd >= 0)
+		(void)madvise(&t->rec[from], len, MADV_COLLAPSE);
+	else if (from)
+		(void)madvise(&t->rec[from], len, MADV_HUGEPAGE);
+#else
+	(void)t, (void)from, (void)to;
+#endif
+}
+
 bool arena_grow(struct uvs_table *t)
 {
 	uint32_t to = t->records + SEGMENT;
@@ -72,11 +92,7 @@ bool arena_grow(struct uvs_table *t)
 		goto no_space;
 	if (!map(t, t->records, to))
 		goto no_space;
-#ifdef MADV_HUGEPAGE
-	/* Not the first segment: most private tables are small, and clearing 2 MiB takes longer than they live. */
-	if (t->fd < 0 && t->records)
-		madvise(&t->rec[t->records], SEGMENT_BYTES, MADV_HUGEPAGE);
-#endif
+	huge(t, t->records, to);
 	t->records = to;
 	if (t->header)
 		t->header->records = to;
@@ -107,7 +123,8 @@ static bool reserve(struct uvs_table *t, uint32_t records)
 }
 
 /* Why the file cannot be taken over, into `why`; false if it can.  `*records`: how many are in it. */
-static bool unfit(int fd, const struct stat *st, const uint8_t *boot_id, uint32_t *records, char *why, size_t len)
+static bool unfit(int fd, const struct stat *st, const uint8_t *boot_id, uint32_t *records, char *why,
+		  size_t len)
 {
 	struct arena_header h;
 
@@ -124,7 +141,8 @@ static bool unfit(int fd, const struct stat *st, const uint8_t *boot_id, uint32_
 	if (h.layout != ARENA_LAYOUT)
 		return snprintf(why, len, "has layout %u, not %u", h.layout, ARENA_LAYOUT), true;
 	if (h.record_size != UVS_RECORD_SIZE)
-		return snprintf(why, len, "has records of %u bytes, not %u", h.record_size, UVS_RECORD_SIZE), true;
+		return snprintf(why, len, "has records of %u bytes, not %u", h.record_size, UVS_RECORD_SIZE),
+		       true;
 	if (memcmp(h.boot_id, boot_id, sizeof(h.boot_id)))
 		return snprintf(why, len, "is of another boot"), true;
 	if (h.records == 0 || h.records % SEGMENT || h.records > RECORDS_MAX ||
@@ -145,17 +163,19 @@ static bool set_aside(const char *path, const char *why, char *msg, size_t msgle
 	snprintf(aside, len, "%s.aside", path);
 	err = rename(path, aside) ? errno : 0;
 	if (err)
-		snprintf(msg, msglen, "arena %s %s, and cannot be set aside as %s: %s", path, why, aside, strerror(err));
+		snprintf(msg, msglen, "arena %s %s, and cannot be set aside as %s: %s", path, why, aside,
+			 strerror(err));
 	else
-		snprintf(msg, msglen, "arena %s %s: set aside as %s, starting with an empty table", path, why, aside);
+		snprintf(msg, msglen, "arena %s %s: set aside as %s, starting with an empty table", path, why,
+			 aside);
 	free(aside);
 	errno = err;
 	return err == 0;
 }
 
 /* Open and lock the file, or a fresh one in its place.  `*records` 0: it is fresh. */
-static bool open_file(struct uvs_table *t, const char *path, const uint8_t *boot_id, uint32_t *records, char *msg,
-		      size_t msglen)
+static bool open_file(struct uvs_table *t, const char *path, const uint8_t *boot_id, uint32_t *records,
+		      char *msg, size_t msglen)
 {
 	int tries, flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
 	struct stat st, now;
@@ -163,7 +183,10 @@ static bool open_file(struct uvs_table *t, const char *path, const uint8_t *boot
 
 	for (tries = 0; tries < 4; tries++) {
 		if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-			if (!set_aside(path, S_ISLNK(st.st_mode) ? "is a symbolic link" : "is not a regular file", msg, msglen))
+			const char *what =
+				S_ISLNK(st.st_mode) ? "is a symbolic link" : "is not a regular file";
+
+			if (!set_aside(path, what, msg, msglen))
 				return false;
 			continue;
 		}
@@ -181,7 +204,7 @@ static bool open_file(struct uvs_table *t, const char *path, const uint8_t *boot
 		if (fstat(t->fd, &st) < 0)
 			return fail(msg, msglen, "cannot look at arena %s: %s", path, strerror(errno));
 		/* Another director may have set it aside between open and lock. */
-		if (S_ISREG(st.st_mode) && lstat(path, &now) == 0 && now.st_ino == st.st_ino && now.st_dev == st.st_dev) {
+		if (lstat(path, &now) == 0 && now.st_ino == st.st_ino && now.st_dev == st.st_dev) {
 			if (!unfit(t->fd, &st, boot_id, records, why, sizeof(why)))
 				return true;
 			if (!set_aside(path, why, msg, msglen))
@@ -211,10 +234,12 @@ bool arena_open(struct uvs_table *t, const char *path, uint32_t conn_max, const 
 		/* A director killed while the file grew leaves it longer than the header says. */
 		if (ftruncate(t->fd, (off_t)old * UVS_RECORD_SIZE) < 0 || !map(t, 0, old))
 			return fail(msg, msglen, "cannot map arena %s: %s", path, strerror(errno));
+		huge(t, 0, old);
 		t->records = old;
 		t->attached = 1;
 	} else if (!arena_grow(t)) {
-		return fail(msg, msglen, "no space for arena %s: %s", path ? path : "in memory", strerror(errno));
+		return fail(msg, msglen, "no space for arena %s: %s", path ? path : "in memory",
+			    strerror(errno));
 	}
 	t->header = (struct arena_header *)t->rec;
 	if (!old) {

@@ -5,9 +5,10 @@
  */
 #include "table.h"
 
-#define CONN_FLAGS (UVS_CONN_F_FWD_MASK | UVS_CONN_F_SYNC | UVS_CONN_F_HASHED | UVS_CONN_F_NOOUTPUT |  \
-		    UVS_CONN_F_INACTIVE | UVS_CONN_F_OUT_SEQ | UVS_CONN_F_IN_SEQ | UVS_CONN_F_NO_CPORT | \
-		    UVS_CONN_F_TEMPLATE | UVS_CONN_F_ONE_PACKET | UVS_CONN_F_NFCT)
+#define CONN_FLAGS                                                                            \
+	(UVS_CONN_F_FWD_MASK | UVS_CONN_F_SYNC | UVS_CONN_F_HASHED | UVS_CONN_F_NOOUTPUT |    \
+	 UVS_CONN_F_INACTIVE | UVS_CONN_F_OUT_SEQ | UVS_CONN_F_IN_SEQ | UVS_CONN_F_NO_CPORT | \
+	 UVS_CONN_F_TEMPLATE | UVS_CONN_F_ONE_PACKET | UVS_CONN_F_NFCT)
 
 /* Data connection, its control connection, their template: more is a loop or a lie. */
 #define CONTROL_DEPTH 8
@@ -27,14 +28,10 @@ static bool state_ok(const struct uvs_conn *c)
 	if (c->flags & UVS_CONN_F_TEMPLATE)
 		return c->state <= 1;
 	switch (c->protocol) {
-	case 6:
-		return c->state < UVS_TCP_STATES;
-	case 17:
-		return c->state < UVS_UDP_STATES;
-	case 132:
-		return c->state < UVS_SCTP_STATES;
-	default:
-		return false;
+	case 6: return c->state < UVS_TCP_STATES;
+	case 17: return c->state < UVS_UDP_STATES;
+	case 132: return c->state < UVS_SCTP_STATES;
+	default: return false;
 	}
 }
 
@@ -45,8 +42,9 @@ static bool protocol_ok(uint8_t protocol)
 
 static bool conn_ok(const struct uvs_table *t, const struct uvs_conn *c)
 {
-	return AF_OK(c->af) && AF_OK(c->daf) && protocol_ok(c->protocol) && flags_ok(c->flags) && state_ok(c) &&
-	       addr_ok(c->af, &c->caddr) && addr_ok(c->af, &c->vaddr) && addr_ok(c->daf, &c->daddr) &&
+	return AF_OK(c->af) && AF_OK(c->daf) && protocol_ok(c->protocol) && flags_ok(c->flags) &&
+	       state_ok(c) && addr_ok(c->af, &c->caddr) && addr_ok(c->af, &c->vaddr) &&
+	       addr_ok(c->daf, &c->daddr) &&
 	       (!(c->flags & (UVS_CONN_F_NO_CPORT | UVS_CONN_F_TEMPLATE)) || c->cport == 0) &&
 	       c->deadline <= t->now + UINT32_MAX * MS_NS;
 }
@@ -81,10 +79,11 @@ static bool record_ok(struct uvs_table *t, union record *r)
 		t->dests++;
 		return true;
 	case UVS_KIND_SERVICE:
+		if (!service_ok(&r->service))
+			return false;
 		t->services++;
-		return service_ok(&r->service) || (t->services--, false);
-	default:
-		return false;
+		return true;
+	default: return false;
 	}
 }
 
@@ -123,7 +122,6 @@ static void chain(struct uvs_table *t, struct uvs_conn *c)
 static void conn_attach(struct uvs_table *t, struct uvs_conn *c)
 {
 	struct uvs_conn *ct = c->control ? controller_of(t, c) : NULL;
-	bool active;
 
 	c->control = ct ? index_of(t, ct) : 0;
 	if (ct)
@@ -132,8 +130,9 @@ static void conn_attach(struct uvs_table *t, struct uvs_conn *c)
 		c->dest = 0;
 	/* The process may have died between the store of the state and that of the flag. */
 	if (c->dest && !(c->flags & UVS_CONN_F_TEMPLATE) && c->protocol != 17) {
-		active = c->protocol == 6 ? tcp_active(c->state) : sctp_active(c->state);
-		c->flags = active ? c->flags & ~(uint32_t)UVS_CONN_F_INACTIVE : c->flags | UVS_CONN_F_INACTIVE;
+		c->flags &= ~(uint32_t)UVS_CONN_F_INACTIVE;
+		if (!(c->protocol == 6 ? tcp_active(c->state) : sctp_active(c->state)))
+			c->flags |= UVS_CONN_F_INACTIVE;
 	}
 	conn_count(t, c, 1);
 	chain(t, c);

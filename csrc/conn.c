@@ -100,7 +100,6 @@ static void in_get_batch(struct uvs_table *t, const struct uvs_iphdr *iph, uint3
 		head[i] = k[i].af ? t->bucket[bucket[i]] : 0;
 		if (head[i]) {
 			__builtin_prefetch(conn_of(t, head[i]));
-			__builtin_prefetch(&conn_of(t, head[i])->deadline, 1); /* every packet writes it */
 		}
 	}
 	for (i = 0; i < n; i++) {
@@ -162,7 +161,8 @@ struct uvs_conn *uvs_ct_in_get(struct uvs_table *t, const struct uvs_conn_param 
 		struct uvs_conn *c = conn_of(t, i);
 
 		if (c->flags & UVS_CONN_F_TEMPLATE && c->cport == key->cport && c->vport == key->vport &&
-		    c->af == key->af && c->protocol == key->protocol && addr_equal(key->af, &c->caddr, &key->caddr) &&
+		    c->af == key->af && c->protocol == key->protocol &&
+		    addr_equal(key->af, &c->caddr, &key->caddr) &&
 		    addr_equal(vaddr_af(key->af, key->protocol), &c->vaddr, &key->vaddr))
 			return c;
 	}
@@ -258,8 +258,8 @@ static void overload_clear(struct uvs_dest *d)
 
 /* ------------------------------------------------------------------ life cycle */
 
-struct uvs_conn *uvs_conn_new(struct uvs_table *t, const struct uvs_conn_param *p, uint32_t flags, uint32_t dest,
-			      uint64_t now)
+struct uvs_conn *uvs_conn_new(struct uvs_table *t, const struct uvs_conn_param *p, uint32_t flags,
+			      uint32_t dest, uint64_t now)
 {
 	struct uvs_dest *d = uvs_dest_at(t, dest);
 	struct uvs_conn *c;
@@ -323,7 +323,8 @@ void conn_expire(struct uvs_table *t, struct uvs_conn *c, uint64_t now)
 		bool follow = ct && c->timeout == 0;
 
 		conn_free(t, c);
-		if (!follow || ct->n_control || (ct->flags & UVS_CONN_F_TEMPLATE && ct->state & TEMPLATE_ASSURED))
+		if (!follow || ct->n_control ||
+		    (ct->flags & UVS_CONN_F_TEMPLATE && ct->state & TEMPLATE_ASSURED))
 			return;
 		if (ct->control)
 			ct->timeout = 0;

@@ -4,16 +4,40 @@
  */
 #include "table.h"
 
-enum { NO, I1, IN, CS, CR, CW, CO, CE, ES, SS, SR, SA, RJ, CL };
+/* clang-format off: tables */
 enum {
-	DATA, INIT, INIT_ACK, COOKIE_ECHO, COOKIE_ACK, SHUTDOWN, SHUTDOWN_ACK, SHUTDOWN_COMPLETE, ERROR, ABORT,
+	NO,
+	I1,
+	IN,
+	CS,
+	CR,
+	CW,
+	CO,
+	CE,
+	ES,
+	SS,
+	SR,
+	SA,
+	RJ,
+	CL
+};
+enum {
+	DATA,
+	INIT,
+	INIT_ACK,
+	COOKIE_ECHO,
+	COOKIE_ACK,
+	SHUTDOWN,
+	SHUTDOWN_ACK,
+	SHUTDOWN_COMPLETE,
+	ERROR,
+	ABORT,
 	EVENTS
 };
 
 #define CHUNK_ABORT 6 /* RFC 9260, 3.2 */
 #define CHUNK_COOKIE_ECHO 10
 #define CHUNK_COOKIE_ACK 11
-#define CHUNK_NONE 255
 
 /* [direction][event][state now] */
 static const uint8_t next_state[3][EVENTS][UVS_SCTP_STATES] = {
@@ -60,27 +84,27 @@ static const struct {
 	const char *name;
 	uint32_t timeout; /* ms */
 } states[UVS_SCTP_STATES] = {
-	[NO] = { "NONE", 2000 },
-	[I1] = { "INIT1", 4000 },
-	[IN] = { "INIT", 61000 },
-	[CS] = { "C-SENT", 61000 },
-	[CR] = { "C-REPLIED", 61000 },
-	[CW] = { "C-WAIT", 61000 },
-	[CO] = { "COOKIE", 61000 },
-	[CE] = { "C-ECHOED", 61000 },
-	[ES] = { "ESTABLISHED", 900000 },
-	[SS] = { "S-SENT", 61000 },
-	[SR] = { "S-RECEIVED", 61000 },
-	[SA] = { "S-ACK-SENT", 61000 },
-	[RJ] = { "REJECTED", 4000 },
-	[CL] = { "CLOSED", 61000 },
+	[NO] = { "NONE", 2000 },     [I1] = { "INIT1", 4000 },       [IN] = { "INIT", 61000 },
+	[CS] = { "C-SENT", 61000 },  [CR] = { "C-REPLIED", 61000 },  [CW] = { "C-WAIT", 61000 },
+	[CO] = { "COOKIE", 61000 },  [CE] = { "C-ECHOED", 61000 },   [ES] = { "ESTABLISHED", 900000 },
+	[SS] = { "S-SENT", 61000 },  [SR] = { "S-RECEIVED", 61000 }, [SA] = { "S-ACK-SENT", 61000 },
+	[RJ] = { "REJECTED", 4000 }, [CL] = { "CLOSED", 61000 },
 };
 
 /* By chunk type; what is not here, or beyond, counts as data. */
 static const uint8_t event_of_chunk[] = {
-	[1] = INIT, [2] = INIT_ACK, [CHUNK_ABORT] = ABORT, [7] = SHUTDOWN, [8] = SHUTDOWN_ACK, [9] = ERROR,
-	[CHUNK_COOKIE_ECHO] = COOKIE_ECHO, [CHUNK_COOKIE_ACK] = COOKIE_ACK, [14] = SHUTDOWN_COMPLETE,
+	[1] = INIT,
+	[2] = INIT_ACK,
+	[CHUNK_ABORT] = ABORT,
+	[7] = SHUTDOWN,
+	[8] = SHUTDOWN_ACK,
+	[9] = ERROR,
+	[CHUNK_COOKIE_ECHO] = COOKIE_ECHO,
+	[CHUNK_COOKIE_ACK] = COOKIE_ACK,
+	[14] = SHUTDOWN_COMPLETE,
 };
+
+/* clang-format on */
 
 const char *sctp_state_name(int state)
 {
@@ -120,12 +144,11 @@ static int event_of(const struct uvs_iphdr *iph)
 
 void sctp_set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struct uvs_iphdr *iph)
 {
-	int state;
+	int state = CL;
 
-	if (iph->chunk == CHUNK_NONE)
-		return;
 	dir = proto_dir(c, dir);
-	state = c->state < UVS_SCTP_STATES ? next_state[dir][event_of(iph)][c->state] : CL;
+	if (c->state < UVS_SCTP_STATES)
+		state = next_state[dir][event_of(iph)][c->state];
 	proto_enter(t, c, state, sctp_active(state), state == ES);
 	c->timeout = t->sctp_timeout[state];
 }

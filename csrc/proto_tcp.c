@@ -4,8 +4,26 @@
  */
 #include "table.h"
 
-enum { NO, ES, SS, SR, FW, TW, CL, CW, LA, LI, SA };
-enum { SYN, FIN, ACK, RST };
+/* clang-format off: tables */
+enum {
+	NO,
+	ES,
+	SS,
+	SR,
+	FW,
+	TW,
+	CL,
+	CW,
+	LA,
+	LI,
+	SA
+};
+enum {
+	SYN,
+	FIN,
+	ACK,
+	RST
+};
 
 /* [secure][direction][event][state now] */
 static const uint8_t next_state[2][3][4][UVS_TCP_STATES] = {
@@ -57,18 +75,15 @@ static const struct {
 	uint32_t timeout; /* ms */
 	bool active;      /* counted in activeconns */
 } states[UVS_TCP_STATES] = {
-	[NO] = { "NONE", 2000, false },
-	[ES] = { "ESTABLISHED", 900000, true },
-	[SS] = { "SYN_SENT", 120000, true },
-	[SR] = { "SYN_RECV", 60000, true },
-	[FW] = { "FIN_WAIT", 120000, false },
-	[TW] = { "TIME_WAIT", 120000, false },
-	[CL] = { "CLOSE", 10000, false },
-	[CW] = { "CLOSE_WAIT", 60000, false },
-	[LA] = { "LAST_ACK", 30000, false },
-	[LI] = { "LISTEN", 120000, false },
+	[NO] = { "NONE", 2000, false },       [ES] = { "ESTABLISHED", 900000, true },
+	[SS] = { "SYN_SENT", 120000, true },  [SR] = { "SYN_RECV", 60000, true },
+	[FW] = { "FIN_WAIT", 120000, false }, [TW] = { "TIME_WAIT", 120000, false },
+	[CL] = { "CLOSE", 10000, false },     [CW] = { "CLOSE_WAIT", 60000, false },
+	[LA] = { "LAST_ACK", 30000, false },  [LI] = { "LISTEN", 120000, false },
 	[SA] = { "SYNACK", 120000, true },
 };
+
+/* clang-format on */
 
 const char *tcp_state_name(int state)
 {
@@ -90,7 +105,8 @@ void tcp_init(struct uvs_table *t)
 
 int uvs_tcp_next(int secure, int dir, int event, int state)
 {
-	if (dir < 0 || dir > UVS_DIR_INPUT_ONLY || event < 0 || event > RST || state < 0 || state >= UVS_TCP_STATES)
+	if (dir < 0 || dir > UVS_DIR_INPUT_ONLY || event < 0 || event > RST || state < 0 ||
+	    state >= UVS_TCP_STATES)
 		return -1;
 	return next_state[!!secure][dir][event][state];
 }
@@ -103,16 +119,22 @@ void uvs_secure_tcp(struct uvs_table *t, int on)
 /* tcp_state_idx: the first of these that is set; none of them closes. */
 static int event_of(uint8_t flags)
 {
-	return flags & UVS_TCP_RST ? RST : flags & UVS_TCP_SYN ? SYN : flags & UVS_TCP_FIN ? FIN :
-	       flags & UVS_TCP_ACK ? ACK : -1;
+	if (flags & UVS_TCP_RST)
+		return RST;
+	if (flags & UVS_TCP_SYN)
+		return SYN;
+	if (flags & UVS_TCP_FIN)
+		return FIN;
+	return flags & UVS_TCP_ACK ? ACK : -1;
 }
 
 void tcp_set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struct uvs_iphdr *iph)
 {
-	int event = event_of(iph->tcp_flags), state;
+	int event = event_of(iph->tcp_flags), state = CL;
 
 	dir = proto_dir(c, dir);
-	state = event < 0 || c->state >= UVS_TCP_STATES ? CL : next_state[t->secure_tcp][dir][event][c->state];
+	if (event >= 0 && c->state < UVS_TCP_STATES)
+		state = next_state[t->secure_tcp][dir][event][c->state];
 	proto_enter(t, c, state, states[state].active, state == ES);
 	c->timeout = t->tcp_timeout[state];
 }

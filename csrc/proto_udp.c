@@ -81,27 +81,19 @@ void uvs_set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struc
 const char *uvs_state_name(int protocol, int state)
 {
 	switch (protocol) {
-	case 6:
-		return tcp_state_name(state);
-	case 17:
-		return udp_state_name(state);
-	case 132:
-		return sctp_state_name(state);
-	default:
-		return NULL;
+	case 6: return tcp_state_name(state);
+	case 17: return udp_state_name(state);
+	case 132: return sctp_state_name(state);
+	default: return NULL;
 	}
 }
 
 uint32_t *uvs_timeouts(struct uvs_table *t, int protocol)
 {
 	switch (protocol) {
-	case 6:
-		return t->tcp_timeout;
-	case 17:
-		return t->udp_timeout;
-	case 132:
-		return t->sctp_timeout;
-	default:
-		return NULL;
+	case 6: return t->tcp_timeout;
+	case 17: return t->udp_timeout;
+	case 132: return t->sctp_timeout;
+	default: return NULL;
 	}
 }

@@ -62,7 +62,8 @@ struct uvs_table *uvs_table_open(const char *path, uint32_t conn_max, const uint
 		goto failed;
 	if (!buckets_new(t)) {
 		err = errno;
-		snprintf(msg, msglen, "no memory for the hash of %u connections: lower conn_max", t->records_max);
+		snprintf(msg, msglen, "no memory for the hash of %u connections: lower conn_max",
+			 t->records_max);
 		errno = err;
 		goto failed;
 	}
@@ -101,7 +102,8 @@ void uvs_table_info(const struct uvs_table *t, struct uvs_table_info *info)
 		.records = t->records - FIRST,
 		.conn_max = t->records_max - FIRST,
 		.attached = t->attached,
-		.bytes = (uint64_t)t->records * UVS_RECORD_SIZE + (t->bucket_mask + 1) * sizeof(*t->bucket) + sizeof(*t),
+		.bytes = (uint64_t)t->records * UVS_RECORD_SIZE + (t->bucket_mask + 1) * sizeof(*t->bucket) +
+			 sizeof(*t),
 		.full = t->full,
 	};
 }

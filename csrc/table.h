@@ -118,10 +118,19 @@ static inline bool addr_equal(uint8_t af, const union uvs_addr *a, const union u
 
 /* SipHash-1-3 (Aumasson, Bernstein: SipHash, 2012) of the key, secret from clients. */
 #define ROTL64(x, n) ((x) << (n) | (x) >> (64 - (n)))
-#define SIP_ROUND(v0, v1, v2, v3) do {                                              \
-	v0 += v1; v1 = ROTL64(v1, 13) ^ v0; v0 = ROTL64(v0, 32); v2 += v3; v3 = ROTL64(v3, 16) ^ v2; \
-	v0 += v3; v3 = ROTL64(v3, 21) ^ v0; v2 += v1; v1 = ROTL64(v1, 17) ^ v2; v2 = ROTL64(v2, 32); \
-} while (0)
+#define SIP_ROUND(v0, v1, v2, v3)         \
+	do {                              \
+		v0 += v1;                 \
+		v1 = ROTL64(v1, 13) ^ v0; \
+		v0 = ROTL64(v0, 32);      \
+		v2 += v3;                 \
+		v3 = ROTL64(v3, 16) ^ v2; \
+		v0 += v3;                 \
+		v3 = ROTL64(v3, 21) ^ v0; \
+		v2 += v1;                 \
+		v1 = ROTL64(v1, 17) ^ v2; \
+		v2 = ROTL64(v2, 32);      \
+	} while (0)
 
 /* The bucket, over what the kernel hashes (ip_vs_conn_hashkey): client address and port,
  * protocol; so one chain serves both directions. */
@@ -168,9 +177,9 @@ static inline void clock_seen(struct uvs_table *t, uint64_t now)
 		t->now = now;
 }
 
-/* conn.c */
-void conn_expire(struct uvs_table *t, struct uvs_conn *c, uint64_t now); /* its timer fired */
-void conn_count(struct uvs_table *t, const struct uvs_conn *c, int by);  /* in the table's and dest's counters */
+/* conn.c.  conn_expire: its timer fired.  conn_count: in the table's and the destination's counters. */
+void conn_expire(struct uvs_table *t, struct uvs_conn *c, uint64_t now);
+void conn_count(struct uvs_table *t, const struct uvs_conn *c, int by);
 
 /* proto_*.c: the packet's header is readable; set state and timeout. */
 void tcp_set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struct uvs_iphdr *iph);

@@ -7,7 +7,8 @@ maps a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -345,6 +346,9 @@ class ServiceRecord(_Record):
 class TableError(OSError):
     """The arena cannot be opened; the text says why and what to do."""
 
+    def __str__(self) -> str:
+        return str(self.strerror)
+
 
 class Table:
     """The connection table (`struct uvs_table`): connections, templates, destination counters."""
@@ -353,21 +357,26 @@ class Table:
         self, path: str | None = None, conn_max: int = 1 << 20, boot_id: bytes = bytes(16), now: int = 0
     ) -> None:
         """Open or make the arena at `path` (None: private memory). `message` says what was set aside."""
-        msg = ffi.new("char[256]")
-        name = ffi.NULL if path is None else path.encode()
-        self._t = lib.uvs_table_open(name, conn_max, boot_id, now, msg, 256)
+        msg = ffi.new("char[1024]")
+        name = ffi.NULL if path is None else os.fsencode(path)
+        self._t = lib.uvs_table_open(name, conn_max, boot_id, now, msg, 1024)
         self.message: str = ffi.string(msg).decode(errors="replace")
         if self._t == ffi.NULL:
             raise TableError(ffi.errno, self.message, path)
         self._param = ffi.new("struct uvs_conn_param *")
         self._info = ffi.new("struct uvs_table_info *")
-        self._cursor = ffi.new("uint32_t *")
 
     def close(self) -> None:
         """Unmap; the file stays."""
         if self._t != ffi.NULL:
             lib.uvs_table_close(self._t)
             self._t = ffi.NULL
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def info(self) -> dict[str, int]:
         """conns, templates, no_cport, dests, services, records, conn_max, attached, bytes, full."""
@@ -427,6 +436,14 @@ class Table:
         """ip_vs_conn_in_get: client to VIP."""
         c = lib.uvs_conn_in_get(self._t, iph._c)
         return Conn(c) if c else None
+
+    def conn_in_get_batch(self, headers: Sequence[Header]) -> list[Conn | None]:
+        """The same for many packets at once, as the fast path looks them up."""
+        iph, out = ffi.new("struct uvs_iphdr[]", len(headers)), ffi.new("uint32_t[]", len(headers))
+        for i, header in enumerate(headers):
+            iph[i] = header._c[0]
+        lib.uvs_conn_in_get_batch(self._t, iph, len(headers), out)
+        return [self.conn_at(i) for i in out]
 
     def conn_out_get(self, iph: Header) -> Conn | None:
         """ip_vs_conn_out_get: real server to client."""
@@ -540,8 +557,22 @@ class Table:
 
 
 def state_name(protocol: int, state: int) -> str:
-    """The name of a state, `ERR!` outside the protocol's range."""
-    return ffi.string(lib.uvs_state_name(protocol, state)).decode()  # type: ignore[no-any-return]
+    """As ip_vs_state_name: `ERR!` outside the protocol's range or without states, NONE for protocol 0."""
+    name = lib.uvs_state_name(protocol, state)
+    if name == ffi.NULL:
+        return "ERR!" if protocol else "NONE"
+    return ffi.string(name).decode()  # type: ignore[no-any-return]
+
+
+def tcp_next(secure: bool, direction: Dir, event: str, state: int) -> int:
+    """One cell of TCP's tables; `event` is syn, fin, ack or rst."""
+    return lib.uvs_tcp_next(secure, direction, ("syn", "fin", "ack", "rst").index(event), state)  # type: ignore[no-any-return]
+
+
+def sctp_next(direction: Dir, event: int, state: int) -> int:
+    """One cell of SCTP's tables: data, init, init-ack, cookie-echo, cookie-ack, shutdown, its ack, its
+    completion, error, abort are events 0 to 9."""
+    return lib.uvs_sctp_next(direction, event, state)  # type: ignore[no-any-return]
 
 
 def why_name(why: int) -> str:
