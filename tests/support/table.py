@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from support.packets import CLIENT, CLIENT6, CPORT, DPORT, SERVER, SERVER6, VIP, VIP6, VPORT, packed
-
 from uvs.engine.core import (
     AF_INET,
     AF_INET6,

@@ -34,7 +34,9 @@ __all__ = [
     "Why",
     "checksum",
     "crc32c",
+    "sctp_next",
     "state_name",
+    "tcp_next",
     "why_name",
 ]
 

@@ -8,10 +8,10 @@ from support.table import MASQ, ROUTE, World
 from uvs.engine.core import ConnFlag, Dir, sctp_next, state_name
 
 SCTP = 132
-ABBREVIATED = "NO I1 IN CS CR CW CO CE ES SS SR SA RJ CL".split()
+ABBREVIATED = ["NO", "I1", "IN", "CS", "CR", "CW", "CO", "CE", "ES", "SS", "SR", "SA", "RJ", "CL"]
 
 # The columns of the tables below, in this order, and a chunk type for each.
-EVENTS = "data init init-ack ck-echo ck-ack shut shut-ack shut-comp error abort".split()
+EVENTS = ["data", "init", "init-ack", "ck-echo", "ck-ack", "shut", "shut-ack", "shut-comp", "error", "abort"]
 CHUNK = dict(zip(EVENTS, [0, 1, 2, 10, 11, 7, 8, 14, 9, 6], strict=True))
 
 TABLES = {

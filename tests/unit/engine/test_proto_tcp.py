@@ -7,7 +7,7 @@ from support.table import MASQ, ROUTE, World
 
 from uvs.engine.core import ConnFlag, Dir, state_name, tcp_next
 
-ABBREVIATED = "NO ES SS SR FW TW CL CW LA LI SA".split()
+ABBREVIATED = ["NO", "ES", "SS", "SR", "FW", "TW", "CL", "CW", "LA", "LI", "SA"]
 
 # now | IN syn fin ack rst | OUT syn fin ack rst | INPUT-ONLY syn fin ack rst
 NORMAL = """
