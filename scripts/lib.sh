@@ -164,7 +164,7 @@ setup() {
 	fi
 
 	# A checkout that was moved or a Python that is gone: the venv's paths no longer hold.
-	if [[ -d $VENV ]] && ! "$VENV/bin/pip" --version >/dev/null 2>&1; then
+	if [[ -d $VENV ]] && ! { "$VENV/bin/python" -c '' && head -n 1 "$VENV/bin/pip" | grep -qF "$VENV/"; } 2>/dev/null; then
 		say "making .venv anew: it was made elsewhere or for another Python"
 		rm -rf "$VENV"
 	fi

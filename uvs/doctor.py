@@ -54,7 +54,7 @@ class Host(Protocol):
         """Bind a spare queue number of NFQUEUE, and let it go."""
 
     def rule_back_ends(self) -> list[tuple[str, bool, str]]:
-        """Each rule back end: its name, whether its rules were accepted, and if not, why."""
+        """Each rule back end: its name, whether its rules were accepted, and more about it."""
 
     def packet_socket(self) -> Attempt:
         """Open an AF_PACKET socket."""
@@ -106,11 +106,13 @@ _OTHER_KERNEL = "use a kernel that has it, such as Debian's linux-image-amd64"
 def check_rules(host: Host) -> Iterator[Finding]:
     """A rule back end: one that works is enough."""
     ends = host.rule_back_ends()
-    good = [name for name, works, _ in ends if works]
+    good = [(name, about) for name, works, about in ends if works]
     bad = "; ".join(f"{name}: {why}" for name, works, why in ends if not works)
     if good:
-        detail = f"{', '.join(good)} can divert packets" + (f" (not usable: {bad})" if bad else "")
-        yield Finding("rule back end", "ok", detail)
+        (best, about), others = good[0], ", ".join(name for name, _ in good[1:])
+        detail = f"{best}: {about}" if about else best
+        detail += f"; also usable: {others}" if others else ""
+        yield Finding("rule back end", "ok", detail + (f"; not usable: {bad}" if bad else ""))
     else:
         yield Finding(
             "rule back end",
@@ -298,9 +300,9 @@ class System:
         return False, reason
 
     def rule_back_ends(self) -> list[tuple[str, bool, str]]:
-        from uvs.netfilter import probe
+        from uvs.netfilter.probe import probe
 
-        return list(probe())
+        return [found for found in probe() if found[0] != "nfqueue"]  # bind_queue() is closer to the driver
 
     def packet_socket(self) -> Attempt:
         try:

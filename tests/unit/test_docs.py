@@ -1,0 +1,164 @@
+"""The documents are true: reasons, commands, options, links, man pages, completions."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from uvs.adm import grammar
+from uvs.cli import COMMANDS, command_parser
+from uvs.engine.core import Why
+from uvs.ipvs.walk import Walk
+
+ROOT = Path(__file__).parents[2]
+MAN = ROOT / "docs/reference/man"
+COMPLETIONS = ROOT / "completions"
+DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+HELP = {"-h", "--help"}
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def commands(
+    parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
+) -> Iterator[tuple[str, set[str], list[str]]]:
+    """Each (sub)command of `uvs`: its words, its options but --help, its subcommands."""
+    subcommands = next((a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction)), {})
+    options = {o for action in parser._actions for o in action.option_strings} - HELP
+    yield " ".join(words), options, list(subcommands)
+    for word, sub in subcommands.items():
+        yield from commands(sub, (*words, word))
+
+
+UVS = {words: (options, subs) for words, options, subs in commands(command_parser())}
+UVSADM = {f"--{o.long}" for o in grammar.OPTIONS} | {f"-{o.short}" for o in grammar.OPTIONS if o.short}
+
+
+# ---------------------------------------------------------------------------- Markdown
+
+
+def test_every_reason_is_explained_and_no_other() -> None:
+    table = (ROOT / "docs/reference/reasons.md").read_text()
+    assert re.findall(r"^\| `(\w+)` \|", table, re.M) == [why.label for why in Why]
+
+
+def test_every_command_is_in_the_reference() -> None:
+    text = (ROOT / "docs/reference/commands.md").read_text()
+    assert [c for c in COMMANDS if f"`uvs {c}" not in text] == []
+
+
+def test_every_field_of_the_walk_is_documented() -> None:
+    text = (ROOT / "docs/reference/walk.md").read_text()
+    documented = re.findall(r"^\| `(\w+)` \|", text, re.M)
+    assert documented == list(Walk(0, "LOCAL_IN", "", b"").to_json())
+
+
+@pytest.mark.parametrize("path", DOCS, ids=name)
+def test_links_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("path", DOCS, ids=name)
+def test_files_that_are_named_exist(path: Path) -> None:
+    named = re.findall(r"`((?:csrc|docs|scripts|tests|uvs)/[\w./-]*)`", path.read_text())
+    assert [n for n in named if not (ROOT / n).exists()] == []
+
+
+# ---------------------------------------------------------------------------- man pages
+
+
+def flags(mdoc: str) -> list[str]:
+    """The options that have an item of their own: `.It Fl a , Fl -all Ar x` → -a, --all."""
+    items = re.findall(r"^\.It (Fl .*)$", mdoc, re.M)
+    return ["-" + flag for item in items for flag in re.findall(r"Fl (\S+)", item)]
+
+
+def test_the_man_page_of_uvs_has_the_options_of_each_command() -> None:
+    before, *sections = re.split(r"^\.Ss (.*)$", (MAN / "uvs.8").read_text(), flags=re.M)
+    pages = dict(zip(sections[::2], map(flags, sections[1::2]), strict=True)) | {"": flags(before)}
+    leaves = {words: options for words, (options, subs) in UVS.items() if not subs or not words}
+    leaves[""] = leaves[""] | HELP
+    assert {words: sorted(found) for words, found in pages.items()} == {
+        words: sorted(options) for words, options in leaves.items()
+    }
+
+
+def test_the_man_page_of_uvsadm_has_its_options() -> None:
+    assert sorted(flags((MAN / "uvsadm.8").read_text())) == sorted(UVSADM)
+
+
+# ---------------------------------------------------------------------------- completions
+
+
+def bash(program: str, *words: str) -> set[str]:
+    """What bash offers after `program words… <TAB>`."""
+    script = """
+        source "$0"
+        COMP_WORDS=("$@" "") COMP_CWORD=$#
+        "_$1"
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    file = COMPLETIONS / f"{program}.bash"
+    done = subprocess.run(
+        ["bash", "-c", script, file, program, *words], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("words", UVS, ids=lambda w: w or "uvs")
+def test_bash_completes_commands_and_options_of_uvs(words: str) -> None:
+    options, subcommands = UVS[words]
+    offered = bash("uvs", *words.split())
+    assert {o for o in offered if o.startswith("-")} == options | HELP
+    if subcommands:
+        assert {o for o in offered if not o.startswith("-")} == set(subcommands)
+
+
+def test_bash_completes_the_options_of_uvsadm() -> None:
+    first, later = bash("uvsadm"), bash("uvsadm", "-A")
+    assert first & later == set()
+    assert first | later == UVSADM
+
+
+def test_zsh_completes_commands_and_options_of_uvs() -> None:
+    text = (COMPLETIONS / "_uvs").read_text()
+    every = set().union(*(options for options, _ in UVS.values()))
+    assert set(re.findall(r"(?<![\w-])(--?\w[\w-]*)(?=[\[,}])", text)) == every | HELP
+    for _, subcommands in UVS.values():
+        assert [s for s in subcommands if not re.search(rf"\b{s}\b", text)] == []
+
+
+def test_zsh_completes_the_options_of_uvsadm() -> None:
+    text = (COMPLETIONS / "_uvsadm").read_text()
+    assert set(re.findall(r"(?<![\w(-])(--?\w[\w-]*)(?=[\[,}])", text)) == UVSADM
+
+
+def fish(program: str) -> Iterator[tuple[str, set[str], str]]:
+    """Each line: the subcommand for which it holds, its options, its arguments."""
+    for line in (COMPLETIONS / f"{program}.fish").read_text().splitlines():
+        if line.startswith(f"complete -c {program} "):
+            where = re.search(r"-n '?(?:__uvs_in )?([\w ]+?)'? -", line)
+            options = {f"-{s}" for s in re.findall(r" -s (\S+)", line)}
+            options |= {f"--{long}" for long in re.findall(r" -l (\S+)", line)}
+            arguments = re.search(r" -a '?([^']*?)'?(?: -d |$)", line)
+            yield where[1] if where else "", options, arguments[1] if arguments and not options else ""
+
+
+def test_fish_completes_commands_and_options_of_uvs() -> None:
+    for words, (options, subcommands) in UVS.items():
+        mine = [f for f in fish("uvs") if f[0] == (words or "__fish_use_subcommand")]
+        assert set().union(*(o for _, o, _ in mine)) == options
+        if subcommands:
+            assert {a for _, _, arguments in mine for a in arguments.split()} == set(subcommands)
+
+
+def test_fish_completes_the_options_of_uvsadm() -> None:
+    assert set().union(*(o for _, o, _ in fish("uvsadm"))) == UVSADM
