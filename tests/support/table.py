@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from support.packets import CLIENT, CLIENT6, CPORT, DPORT, SERVER, SERVER6, VIP, VIP6, VPORT, packed
@@ -164,3 +165,29 @@ class World:
             if len(rest) > 1:
                 got.append("{}:{}".format(*self.counters))
             assert got == [state, *rest], step
+
+
+def verify(table: Table) -> int:
+    """What the table counts is what it holds, and each entry is found. Returns how many it holds."""
+    conns = {table.index_of(c): c for c in table.conns()}
+    templates = [c for c in conns.values() if c.flags & ConnFlag.TEMPLATE]
+    info = table.info()
+    assert (info["conns"], info["templates"]) == (len(conns) - len(templates), len(templates))
+    assert info["no_cport"] == sum(bool(c.flags & ConnFlag.NO_CPORT) for c in conns.values())
+    for dest in table.dests():
+        mine = [c for c in conns.values() if c.dest == dest.index]
+        plain = [c for c in mine if not c.flags & ConnFlag.TEMPLATE]
+        inactive = sum(bool(c.flags & ConnFlag.INACTIVE) for c in plain)
+        counted = (dest.refcnt, dest.activeconns, dest.inactconns, dest.persistconns)
+        assert counted == (len(mine), len(plain) - inactive, inactive, len(mine) - len(plain))
+    controlled = Counter(c.control for c in conns.values() if c.control)
+    assert {i: c.n_control for i, c in conns.items() if c.n_control} == controlled
+    for conn in conns.values():
+        found: Conn | None
+        if conn.flags & ConnFlag.TEMPLATE:
+            found = table.ct_in_get(conn.af, conn.protocol, conn.caddr, conn.vaddr, conn.vport)
+        else:
+            found = table.conn_in_get(header(conn.protocol, conn.caddr, conn.cport, conn.vaddr, conn.vport))
+        assert found is not None
+        assert (found.caddr, found.cport, found.vport) == (conn.caddr, conn.cport, conn.vport)
+    return len(conns)
