@@ -60,6 +60,9 @@ class FakeRoutes:
     def update_pmtu(self, af: int, addr: bytes, mtu: int) -> None:
         self.pmtu[addr] = mtu
 
+    def describe(self, index: int) -> str:
+        return str(ip_address(self.rows[index][1]))
+
     def is_local(self, af: int, addr: bytes) -> bool:
         return addr in self.local
 

@@ -130,6 +130,19 @@ class Egress:
             self._pmtu[addr] = mtu, 0
             self._read(row)
 
+    def describe(self, index: int) -> str:
+        """`198.51.100.11 dev eth1 lladdr 02:00:00:00:00:01`, as `ip neigh` writes it."""
+        row = self._rows.get(index)
+        if row is None:
+            return "a next hop that is gone"
+        if row.link is None:
+            return f"{socket.inet_ntop(row.af, row.addr)} (this host)"
+        neighbour = row.neighbour
+        if neighbour is None:
+            return f"{socket.inet_ntop(row.af, row.addr)} dev {row.link.name}"
+        lladdr = f"lladdr {neighbour.lladdr.hex(':')}" if neighbour.lladdr else "unresolved"
+        return f"{socket.inet_ntop(neighbour.af, neighbour.addr)} dev {row.link.name} {lladdr}"
+
     # ---- sending
 
     def send(self, index: int, data: bytes) -> None:

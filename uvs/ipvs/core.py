@@ -58,7 +58,7 @@ def _recorded(ipvs: NetnsIpvs, skb: Skb, data: bytes) -> Verdict:
     for index, sent in skb.sends:
         other = Skb()
         text = "?" if other.begin(skb.hook, sent, 0, 0, skb.now) else walk.describe(other.iph)
-        record.sent.append((index, text, sent))
+        record.sent.append((ipvs.routes.describe(index), text, sent))
     return verdict
 
 
@@ -117,9 +117,10 @@ def ip_vs_in(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
     transmit = TRANSMITTERS.get(cp.flags & ConnFlag.FWD_MASK)
     verdict = transmit(ipvs, skb, cp, iph) if transmit else skb.accept(Why.LOCAL)
     _count_in_packet(ipvs, cp)
-    if record:
+    one_packet = cp.flags & ConnFlag.ONE_PACKET
+    table.conn_put(cp, skb.now)  # a one-packet connection is gone after this
+    if record and not one_packet:
         record.after = walk.entry(cp, skb.now)
-    table.conn_put(cp, skb.now)
     return verdict
 
 

@@ -35,6 +35,9 @@ class Routes(Protocol):
     def update_pmtu(self, af: int, addr: bytes, mtu: int) -> None:
         """A router told that only `mtu` bytes reach that address: rows to it obey from now on."""
 
+    def describe(self, index: int) -> str:
+        """A row for people: next hop, device, link-layer address; for walks."""
+
     def is_local(self, af: int, addr: bytes) -> bool:
         """Is it an address of this host?"""
 

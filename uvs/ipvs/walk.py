@@ -71,7 +71,7 @@ class Walk:
     before: dict[str, Any] | None = None
     after: dict[str, Any] | None = None
     delivered: bytes | None = None  # accepted with this content, if it was rewritten
-    sent: list[tuple[int, str, bytes]] = field(default_factory=list)  # next hop, description, packet
+    sent: list[tuple[str, str, bytes]] = field(default_factory=list)  # next hop, description, packet
 
     def step(self, depth: int, function: str, decision: str, **looked_at: Any) -> None:
         """Record one step."""

@@ -27,5 +27,5 @@ def render(walk: dict[str, Any], colour: bool = False) -> str:
             way = f"{entry['client']} -> {entry['virtual']} -> {entry['destination']} ({entry['method']})"
             expires = f"{entry['expires'] / 1000:.0f} s"
             lines.append(f"  entry {name}: {entry['protocol']} {entry['state']} {way}, {expires}")
-    lines += [f"  sent by next hop {s['nexthop']}: {s['packet']}" for s in walk["sent"]]
+    lines += [f"  sent to {s['nexthop']}: {s['packet']}" for s in walk["sent"]]
     return "\n".join(lines)
