@@ -235,18 +235,19 @@ class Egress:
 
     def _look_up(self, af: int, addr: bytes) -> Route | None:
         answer = self._kernel.route(af, addr)
-        if answer is None:
-            if len(self._failures) >= ROWS:
-                self._forget_failures()
-            self._found[addr] = None
-            self._failures.append(addr)
-            return None
-        if oldest := self._table.full():
-            self._invalidate(oldest)
-        row = Row(self._table.new_index(), af, addr, Route(0, False, 0))
-        self._table.add(row)
-        self._apply(row, answer)
-        return row.route if row.index in self._rows else None
+        if answer is not None:
+            if oldest := self._table.full():
+                self._invalidate(oldest)
+            row = Row(self._table.new_index(), af, addr, Route(0, False, 0))
+            self._table.add(row)
+            self._apply(row, answer)
+            if row.index in self._rows:
+                return row.route
+        if len(self._failures) >= ROWS:
+            self._forget_failures()
+        self._found[addr] = None
+        self._failures.append(addr)
+        return None
 
     def _read(self, row: Row) -> None:
         """Ask for its route again: changed in place, or invalid."""
@@ -366,14 +367,10 @@ class Egress:
                     self._learn(neighbour, event)
             elif isinstance(event, netlink.PrefixChange):
                 self._make_stale(self._table.within(event.af, event.prefix, event.length))
-            elif isinstance(event, LinkAnswer):
-                if self._links.get(event.ifindex) != event:
-                    self._links[event.ifindex] = event
-                    self._make_stale(self._table)
+            elif isinstance(event, LinkAnswer | netlink.LinkChange):
+                self._link_changed(event)
             else:
-                if isinstance(event, netlink.LinkGone):
-                    self._links[event.ifindex] = None
-                elif event is None:
+                if event is None:
                     log.warning("netlink events were lost: reading all next hops again")
                     self._links.clear()
                     for neighbour in tuple(self._neighbours.values()):
@@ -381,6 +378,15 @@ class Egress:
                 self._make_stale(self._table)
         self._refresh()
         self._report()
+
+    def _link_changed(self, event: LinkAnswer | netlink.LinkChange) -> None:
+        if self._links.get(event.ifindex, event) == event:
+            return  # nothing new, or no row goes there (routes by a new device have events of their own)
+        if isinstance(event, LinkAnswer):
+            self._links[event.ifindex] = event
+        else:
+            self._links.pop(event.ifindex, None)
+        self._make_stale(self._table)
 
     def _make_stale(self, rows: Iterable[Row]) -> None:
         self._types.clear()

@@ -118,8 +118,8 @@ class PrefixChange:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkGone:
-    """A device was removed."""
+class LinkChange:
+    """A device was removed, or something of it changed that the event does not tell."""
 
     ifindex: int
 
@@ -129,7 +129,7 @@ class AnyChange:
     """Something changed (address, rule, next-hop object) that any route may depend on."""
 
 
-Event = NeighbourAnswer | LinkAnswer | PrefixChange | LinkGone | AnyChange
+Event = NeighbourAnswer | LinkAnswer | PrefixChange | LinkChange | AnyChange
 
 
 def addr_bytes(af: int, text: str) -> bytes:
@@ -249,9 +249,10 @@ def decode_event(kind: int, data: bytes) -> Event | None:
         return PrefixChange(msg["family"], prefix, msg["dst_len"])
     if kind in (RTM_NEWLINK, RTM_DELLINK):
         msg = _decoded(ifinfmsg, data)
-        if msg["family"] != socket.AF_UNSPEC:  # a bridge port's or IPv6's own message about a device
-            return AnyChange()
-        return LinkGone(msg["index"]) if kind == RTM_DELLINK else decode_link(data)
+        if kind == RTM_NEWLINK and msg["family"] == socket.AF_UNSPEC:
+            return decode_link(data)
+        # IPv6 tells of its own MTU (a router's advertisement); a bridge of its ports, which is nothing to us.
+        return None if msg["family"] == socket.AF_BRIDGE else LinkChange(msg["index"])
     return AnyChange()
 
 
