@@ -37,7 +37,18 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clone = tmp_path_factory.mktemp("clone") / "uvs"
     run("git", "clone", "-q", ROOT, clone)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    run("env", f"PATH={path}", sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, clone)
+    run(
+        "env",
+        f"PATH={path}",
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--skip-dependency-check",
+        "--outdir",
+        folder,
+        clone,
+    )
     return folder
 
 
