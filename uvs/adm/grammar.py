@@ -94,6 +94,9 @@ class _Parser:
 
     def parse(self) -> Command:
         name = self._command()
+        command = Command(name, ServiceSpec(ServiceKey(0, 0, b"", 0)), DestSpec(0, b"", 0), self.given)
+        if name in ("help", "version"):  # whatever follows
+            return command
         try:
             while (found := self.popt.next()) is not None:
                 self._option(found[0].name, found[1] or "", given=found[1] is not None)
@@ -102,9 +105,7 @@ class _Parser:
         timeouts = self._timeouts() if name == "set" else (0, 0, 0)
         if self.popt.rest:
             raise Fail(f"unexpected argument {self.popt.rest[0]}")
-        command = Command(name, ServiceSpec(ServiceKey(0, 0, b"", 0)), DestSpec(0, b"", 0), self.given)
-        if name in ("help", "version"):
-            return command
+        self._sched_flags(self.scheduler or DEFAULT_SCHEDULER)
         _check(RULES[name], CHECKED, self.given, f"command|{name}")
         command.timeouts, command.daemon = timeouts, self.daemon
         self._finish(command)
@@ -204,7 +205,7 @@ class _Parser:
                 self._set(name)
                 self.tun_flags |= TUN_CSUMS[name]
             case _ if name in COMMANDS:
-                raise Fail(f"invalid option `{self.popt.word}'")
+                raise Fail(f"invalid option `{self.popt.last}'")
             case _:
                 self._set(name)
                 self._daemon_option(name, value)
@@ -267,7 +268,6 @@ class _Parser:
         server = self.server
         port = server.port or 0
         if command.name in ("add-service", "edit-service"):
-            self._sched_flags(scheduler)
             if not self.fwmark and not self.port and not self.flags & SVC_F_PERSISTENT:
                 raise Fail("Zero port specified for non-persistent service")
             if self.flags & SVC_F_ONEPACKET and not self.fwmark and self.protocol != UDP:
@@ -327,12 +327,12 @@ def _check(rule: Rule, names: tuple[str, ...], given: set[str], what: str) -> No
 
 
 def _group(text: str) -> bytes:
-    try:
-        group = socket.inet_pton(AF_INET6, text)
-    except (OSError, ValueError):
-        pass
-    else:
-        if group[0] != 0xFF:
+    if ":" in text:
+        try:
+            group = socket.inet_pton(AF_INET6, text)
+        except (OSError, ValueError):
+            group = b""
+        if group[:1] != b"\xff":
             raise Fail(f"invalid IPv6 mcast-group `{text}'")
         return group
     found = host_address(text)

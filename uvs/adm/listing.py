@@ -13,7 +13,6 @@ from uvs.control.messages import DestEntry, ServiceEntry, Stats
 from uvs.ipvs.spec import SVC_F_ONEPACKET, SVC_F_PERSISTENT, DestSpec, ServiceKey, ServiceSpec
 
 AF_INET, AF_INET6 = socket.AF_INET, socket.AF_INET6
-TCP = 6
 PROTOCOL_NAMES = {6: "TCP", 17: "UDP", 132: "SCTP"}
 CONN_PROTOCOLS = {0: "IP", 1: "ICMP", 6: "TCP", 17: "UDP", 58: "ICMPv6", 132: "SCTP"}
 METHODS = {0: "Masq", 1: "Local", 2: "Tunnel", 3: "Route"}
@@ -69,8 +68,8 @@ def service_text(key: ServiceKey, names: Names) -> str:
 
 
 def server_text(spec: DestSpec, key: ServiceKey, names: Names) -> str:
-    """`10.0.0.2:80`; cut to its column for IPv4. A fwmark service's ports have TCP's names."""
-    text = names.endpoint(spec.af, spec.addr, spec.port, TCP if key.fwmark else key.protocol)
+    """`10.0.0.2:80`; cut to its column for IPv4. A fwmark service's ports have no names."""
+    text = names.endpoint(spec.af, spec.addr, spec.port, 0 if key.fwmark else key.protocol)
     return text if spec.af == AF_INET6 else text[:SERVER_WIDTH]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import threading
 import time
@@ -18,6 +19,9 @@ class Names:
     def __init__(self, plain: bool, budget: float = BUDGET_S) -> None:
         self.plain = plain
         self._left = budget
+        self._started = False
+        self._questions: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._hosts: dict[bytes, str | None] = {}
         self._services: dict[tuple[int, int], str | None] = {}
 
@@ -31,10 +35,12 @@ class Names:
 
     def _service(self, port: int, protocol: int) -> str | None:
         key = (port, protocol)
+        if protocol not in PROTOCOLS:
+            return None
         if key not in self._services:
             self._services[key] = None
             with suppress(OSError):
-                self._services[key] = socket.getservbyport(port, PROTOCOLS.get(protocol, "tcp"))
+                self._services[key] = socket.getservbyport(port, PROTOCOLS[protocol])
         return self._services[key]
 
     def _host(self, addr: bytes) -> str | None:
@@ -46,16 +52,24 @@ class Names:
         """One look-up, within what is left of the budget; numbers once it is used up."""
         if self._left <= 0:
             return None
-        found: list[str] = []
-        af = socket.AF_INET if len(addr) == 4 else socket.AF_INET6
-
-        def ask() -> None:
-            with suppress(OSError):
-                found.append(socket.gethostbyaddr(socket.inet_ntop(af, addr))[0])
-
+        if not self._started:
+            self._started = True
+            threading.Thread(target=self._look_up, daemon=True).start()
         began = time.monotonic()
-        thread = threading.Thread(target=ask, daemon=True)
-        thread.start()
-        thread.join(self._left)
-        self._left -= time.monotonic() - began
-        return found[0] if found else None
+        self._questions.put(addr)
+        with suppress(queue.Empty):
+            found = self._answers.get(timeout=self._left)
+            self._left -= time.monotonic() - began
+            return found
+        self._left = 0
+        return None
+
+    def _look_up(self) -> None:
+        """The resolver's thread: it may be left behind in a look-up."""
+        while True:
+            addr = self._questions.get()
+            name = None
+            with suppress(OSError):
+                af = socket.AF_INET if len(addr) == 4 else socket.AF_INET6
+                name = socket.gethostbyaddr(socket.inet_ntop(af, addr))[0]
+            self._answers.put(name)

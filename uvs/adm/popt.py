@@ -35,7 +35,8 @@ class Popt:
         self._at = 0
         self._cluster = ""  # what is left of a word of short options
         self._ended = False
-        self.word = ""  # the word the last option stood in
+        self.word = ""  # the word the option stands in
+        self.last = ""  # the last word that was used: the option's, or its argument's
         self.rest: list[str] = []
 
     def next(self) -> tuple[Option, str | None] | None:
@@ -50,10 +51,11 @@ class Popt:
             elif word == "--":
                 self._ended = True
             elif word.startswith("--"):
-                self.word = word
+                self.word = self.last = word
                 return self._from_long(word)
             else:
                 self.word, self._cluster = word, word[1:]
+                self.last = word
                 return self._from_cluster()
         return None
 
@@ -86,6 +88,7 @@ class Popt:
             word = self._words[self._at]
             if option.argument == REQUIRED or not word.startswith("-"):
                 self._at += 1
+                self.last = word
                 return word
         if option.argument == REQUIRED:
             raise BadOption(f"{self.word}: missing argument")

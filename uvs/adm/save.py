@@ -10,7 +10,6 @@ from uvs.adm.names import Names
 from uvs.control.messages import DestEntry
 from uvs.ipvs.spec import SVC_F_ONEPACKET, SVC_F_PERSISTENT, DestSpec, ServiceKey, ServiceSpec
 
-TCP = 6
 _FLAGS = {6: "-t", 17: "-u", 132: "--sctp-service"}
 _METHODS = {0: "-m", 2: "-i", 3: "-g"}
 _CSUMS = {0: "--tun-nocsum", 1: "--tun-csum", 2: "--tun-remcsum"}
@@ -40,7 +39,7 @@ def lines(spec: ServiceSpec, servers: list[DestEntry], names: Names) -> Iterator
     for entry in servers:
         server = entry.spec
         endpoint = names.endpoint(
-            server.af, server.addr, server.port, TCP if spec.key.fwmark else spec.key.protocol
+            server.af, server.addr, server.port, 0 if spec.key.fwmark else spec.key.protocol
         )
         method = _METHODS.get(server.fwd, "-g")
         yield f"-a {service} -r {endpoint} {method} -w {server.weight}{_tunnel(server)}"

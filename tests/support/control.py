@@ -1,0 +1,108 @@
+"""A control server in a thread over a director on paper, and the real ipvsadm made to speak to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.world import World
+from uvs.control.client import Client
+from uvs.control.server import Server
+
+SHIM = Path(__file__).with_name("ipvsadm_shim.c")
+
+
+class Running:
+    """A server and its director. `do` runs something in the server's thread."""
+
+    def __init__(self, directory: Path) -> None:
+        self.world = World(conn_max=100_000)
+        self.ipvs = self.world.ipvs
+        self.path = str(directory / "control.sock")
+        self.commits = 0
+        self.on_commit: Callable[[], None] = lambda: None
+        self.server = Server(self.ipvs, self.path, self._commit)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def _commit(self) -> None:
+        self.commits += 1
+        self.on_commit()
+
+    def do(self, work: Callable[[], object]) -> object:
+        async def run() -> object:
+            return work()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
+
+    def start(self) -> None:
+        self._thread.start()
+        self.do(lambda: self.server.start(self._loop))
+
+    def stop(self) -> None:
+        self.do(self.server.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+        self.world.close()
+
+    def client(self) -> Client:
+        return Client(self.path)
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[Running]:
+    it = Running(directory)
+    it.start()
+    try:
+        yield it
+    finally:
+        it.stop()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+class RealIpvsadm:
+    """ipvsadm 1.31 of the distribution, its generic netlink sockets moved to a director's."""
+
+    def __init__(self, directory: Path) -> None:
+        found = shutil.which("ipvsadm", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+        if found is None:
+            pytest.fail("ipvsadm is missing: scripts/test installs it (apt-get install ipvsadm)")
+        self.program = found
+        self.shim = directory / "ipvsadm_shim.so"
+        subprocess.run(
+            ["gcc", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-o", self.shim, SHIM, "-ldl"], check=True
+        )
+
+    def __call__(self, socket: str, *words: str, stdin: str = "", conns: str = "") -> Ran:
+        env = {**os.environ, "LD_PRELOAD": str(self.shim), "UVS_SOCKET": socket, "LC_ALL": "C"}
+        if conns:
+            env["UVS_TEST_CONNS"] = conns
+        ran = subprocess.run(
+            ["ipvsadm", *words],  # the name it calls itself by in messages
+            executable=self.program,
+            env=env,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        return Ran(ran.returncode, ran.stdout, ran.stderr)

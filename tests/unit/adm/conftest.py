@@ -1,0 +1,33 @@
+import io
+import sys
+
+import pytest
+from support.control import Ran, RealIpvsadm, running
+
+from uvs.adm import cli
+
+
+@pytest.fixture(scope="session")
+def ipvsadm(tmp_path_factory):
+    return RealIpvsadm(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture
+def director(tmp_path):
+    with running(tmp_path) as it:
+        yield it
+
+
+@pytest.fixture
+def uvsadm(director, monkeypatch, capsys):
+    """Runs uvsadm in this process; messages name it ipvsadm, so that they can be compared."""
+    monkeypatch.setenv("UVS_SOCKET", director.path)
+
+    def run(*words, stdin=""):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        capsys.readouterr()
+        status = cli.main(list(words))
+        out, err = capsys.readouterr()
+        return Ran(status, out, err.replace("uvsadm", "ipvsadm"))
+
+    return run
