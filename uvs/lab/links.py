@@ -100,8 +100,8 @@ def wait_ports() -> list[str]:
 
 
 def set_offload(on: bool) -> None:
-    """As ethtool -K rx tx sg tso gso gro, for all devices here (linux/ethtool.h, struct ethtool_value)."""
-    commands = (0x15, 0x17, 0x19, 0x1F, 0x24, 0x2C)  # ETHTOOL_S: RXCSUM, TXCSUM, SG, TSO, GSO, GRO
+    """As ethtool -K rx tx sg tso gso, for all devices here (linux/ethtool.h, struct ethtool_value)."""
+    commands = (0x15, 0x17, 0x19, 0x1F, 0x24)  # ETHTOOL_S: RXCSUM, TXCSUM, SG, TSO, GSO
     order = commands if on else commands[::-1]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():

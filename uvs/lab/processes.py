@@ -12,8 +12,8 @@ from uvs.lab.namespaces import Lab
 from uvs.lab.topology import ECHO_PORT, FORWARDING, HTTP_PORT, service
 
 RUN = ("run", "--driver", "netfilterqueue")
-_UVS = (sys.executable, "-m", "uvs.cli")
-_UVSADM = (sys.executable, "-m", "uvs.adm.cli")
+UVS = (sys.executable, "-m", "uvs.cli")
+UVSADM = (sys.executable, "-m", "uvs.adm.cli")
 
 
 def start_servers(lab: Lab) -> list[Daemon]:
@@ -35,17 +35,17 @@ def start_decap(lab: Lab, host: str) -> list[Daemon]:
         for name in kernel:
             lab.check(host, ["ip", "link", "set", name, "up"])
         return []
-    return [lab.start(host, "decap", (*_UVS, "decap"), notify=True)]
+    return [lab.start(host, "decap", (*UVS, "decap"), notify=True)]
 
 
 def start_director(lab: Lab, options: Sequence[str] = RUN[1:]) -> Daemon:
     """`uvs run` on the director; returns when it is ready. LabError with its own message if it refuses."""
-    return lab.start("director", "uvs", (*_UVS, "run", *options), notify=True)
+    return lab.start("director", "uvs", (*UVS, "run", *options), notify=True)
 
 
 def uvsadm(lab: Lab, *arguments: str) -> str:
     """Run uvsadm on the director; its output. LabError with its message if it fails."""
-    return lab.check("director", (*_UVSADM, *arguments))
+    return lab.check("director", (*UVSADM, *arguments))
 
 
 def service_commands(

@@ -1,0 +1,196 @@
+"""What clients do, as functions to be called on a host of a lab (`lab.call("client", upload, ...)`).
+
+Each returns plain data; none decides what is right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import http.client
+import mmap
+import os
+import socket
+import struct
+import time
+
+from uvs.lab.servers import payload
+
+TIMEOUT = 30.0
+CHUNK = 1 << 16
+
+
+class Progress:
+    """A number that a function called in the lab writes and its caller reads."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, 8)
+
+    @property
+    def value(self) -> int:
+        return int(struct.unpack("=q", self._memory[:8])[0])
+
+    @value.setter
+    def value(self, number: int) -> None:
+        self._memory[:8] = struct.pack("=q", number)
+
+    def wait(self, least: int, timeout: float = 20) -> int:
+        """Wait until it is at least so much; what it is."""
+        deadline = time.monotonic() + timeout
+        while self.value < least:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"progress is {self.value}, not {least}, after {timeout:g} s")
+            time.sleep(0.005)
+        return self.value
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def _connection(address: str, timeout: float) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection(address, 80, timeout=timeout)
+
+
+def upload(
+    address: str, size: int, progress: Progress | None = None, timeout: float = TIMEOUT
+) -> tuple[str, str, str]:
+    """PUT `size` bytes: (who took them, SHA-256 there, SHA-256 here)."""
+    data = payload(size)
+    connection = _connection(address, timeout)
+    connection.putrequest("PUT", "/")
+    connection.putheader("Content-Length", str(size))
+    connection.endheaders()
+    for start in range(0, size, CHUNK):
+        connection.send(data[start : start + CHUNK])
+        if progress:
+            progress.value = start
+    name, digest = connection.getresponse().read().decode().split()
+    return name, digest, hashlib.sha256(data).hexdigest()
+
+
+def download(
+    address: str, size: int, progress: Progress | None = None, timeout: float = TIMEOUT
+) -> tuple[str, str, str]:
+    """GET `size` bytes: (who sent them, SHA-256 there, SHA-256 here)."""
+    connection = _connection(address, timeout)
+    connection.request("GET", f"/bytes/{size}")
+    answer = connection.getresponse()
+    digest = hashlib.sha256()
+    got = 0
+    while data := answer.read(CHUNK):
+        digest.update(data)
+        got += len(data)
+        if progress:
+            progress.value = got
+    if got != size:
+        raise ConnectionError(f"{got} of {size} bytes came")
+    return str(answer.getheader("Server")), str(answer.getheader("X-SHA256")), digest.hexdigest()
+
+
+def parallel(address: str, count: int, timeout: float = TIMEOUT) -> list[str]:
+    """Open `count` connections, and only when all are open ask each who it is; the answers."""
+
+    async def all_of_them() -> list[str]:
+        ends = await asyncio.gather(*(asyncio.open_connection(address, 80) for _ in range(count)))
+
+        async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+            writer.write(b"GET / HTTP/1.0\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            return answer.rpartition(b"\r\n\r\n")[2].decode().strip()
+
+        return await asyncio.gather(*(ask(*end) for end in ends))
+
+    return asyncio.run(asyncio.wait_for(all_of_them(), timeout))
+
+
+def echo(address: str, sizes: list[int], timeout: float = 5) -> list[bool]:
+    """Send a datagram of each size to the echo port: did the very same come back?"""
+    same = []
+    for size in sizes:
+        with socket.socket(_family(address), socket.SOCK_DGRAM) as sock:
+            sock.settimeout(timeout)
+            sock.connect((address, 7))
+            data = os.urandom(size)
+            sock.send(data)
+            same.append(sock.recv(1 << 16) == data)
+    return same
+
+
+def ping(address: str, count: int = 3, timeout: float = 2) -> int:
+    """Echo requests answered by that very address."""
+    v6 = ":" in address
+    protocol, request, reply = (socket.IPPROTO_ICMPV6, 128, 129) if v6 else (socket.IPPROTO_ICMP, 8, 0)
+    answered = 0
+    with socket.socket(_family(address), socket.SOCK_RAW, protocol) as sock:
+        sock.connect((address, 0))
+        for number in range(count):
+            body = struct.pack("!HH", os.getpid() & 0xFFFF, number) + b"uvs" * 8
+            checksum = 0 if v6 else _checksum(struct.pack("!BBH", request, 0, 0) + body)  # IPv6: the kernel's
+            sock.send(struct.pack("!BBH", request, 0, checksum) + body)
+            deadline = time.monotonic() + timeout
+            while (left := deadline - time.monotonic()) > 0:
+                sock.settimeout(left)
+                try:
+                    data = sock.recv(2048)
+                except TimeoutError:
+                    break
+                message = data if v6 else data[(data[0] & 15) * 4 :]
+                if message[0] == reply and message[4:] == body:
+                    answered += 1
+                    break
+    return answered
+
+
+def _checksum(data: bytes) -> int:
+    total = int.from_bytes(data + bytes(len(data) % 2), "big") % 0xFFFF
+    return 0xFFFF - total
+
+
+def stray_segment(address: str, port: int, timeout: float = 3) -> str:
+    """Send a TCP segment (ACK, some data) of no connection; the flags of the answer, "" if there is none."""
+    v6 = ":" in address
+    with socket.socket(_family(address), socket.SOCK_RAW, socket.IPPROTO_TCP) as sock:
+        sock.connect((address, 0))
+        source = 33333
+        header = struct.pack("!HHIIBBHHH", source, port, 1000, 2000, 5 << 4, 0x18, 8192, 0, 0)
+        if v6:
+            sock.setsockopt(socket.IPPROTO_IPV6, 7, 16)  # IPV6_CHECKSUM: the kernel fills it in
+            segment = header + b"stray"
+        else:
+            here = socket.inet_aton(sock.getsockname()[0])
+            pseudo = here + socket.inet_aton(address) + struct.pack("!BBH", 0, 6, len(header) + 5)
+            segment = (
+                header[:16]
+                + struct.pack("!H", _checksum(pseudo + header + b"stray"))
+                + header[18:]
+                + b"stray"
+            )
+        sock.send(segment)
+        deadline = time.monotonic() + timeout
+        while (left := deadline - time.monotonic()) > 0:
+            sock.settimeout(left)
+            try:
+                data = sock.recv(2048)
+            except TimeoutError:
+                break
+            tcp = data if v6 else data[(data[0] & 15) * 4 :]
+            if struct.unpack_from("!HH", tcp) == (port, source):
+                return "".join(letter for i, letter in enumerate("FSRPAUEC") if tcp[13] >> i & 1)
+    return ""
+
+
+def send_to_closed_port(address: str, port: int, timeout: float = 5) -> str:
+    """Send a datagram from a connected socket; the name of the error that comes back to it, "" if none."""
+    with socket.socket(_family(address), socket.SOCK_DGRAM) as sock:
+        sock.settimeout(timeout)
+        sock.connect((address, port))
+        sock.send(b"anybody?")
+        try:
+            sock.recv(1024)
+        except TimeoutError:
+            return ""
+        except OSError as e:
+            return type(e).__name__
+    return "an answer"
