@@ -30,9 +30,9 @@ def traffic(running, family: int) -> None:
 def test_checksums(running, family, offload: bool) -> None:
     lab = running.lab
     lab.offload(offload)
-    for command in processes.service_commands(lab, family, UNHEARD, "-u"):
-        if f":{UNHEARD} " not in running.uvsadm("-Ln") or command[0] == "-a":
-            lab.run("director", [*processes.UVSADM, *command])
+    running.uvsadm("-C")
+    processes.add_services(lab)
+    processes.restore(lab, processes.service_commands(lab, family, UNHEARD, "-u"))
     hosts = ["client", *(h.name for h in lab.topology.servers)]
     states = [clients.Progress() for _ in hosts]
     captures = [lab.begin(h, capture, "eth0", s) for h, s in zip(hosts, states, strict=True)]

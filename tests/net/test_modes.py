@@ -44,7 +44,6 @@ def test_stray_segment(running, family) -> None:
 
 def test_port_unreachable(running, family) -> None:
     """A real server's port-unreachable reaches the socket of the client as if the VIP had sent it."""
-    for command in processes.service_commands(running.lab, family, UNHEARD, "-u"):
-        running.uvsadm(*command)
+    processes.restore(running.lab, processes.service_commands(running.lab, family, UNHEARD, "-u"))
     error = running.lab.call("client", clients.send_to_closed_port, running.vip(family), UNHEARD)
     assert error == "ConnectionRefusedError"

@@ -48,6 +48,11 @@ def uvsadm(lab: Lab, *arguments: str) -> str:
     return lab.check("director", (*UVSADM, *arguments))
 
 
+def restore(lab: Lab, commands: Sequence[Sequence[str]]) -> None:
+    """Many uvsadm commands at once (uvsadm -R). LabError with its message if one fails."""
+    lab.check("director", (*UVSADM, "-R"), stdin="".join(f"{' '.join(c)}\n" for c in commands))
+
+
 def service_commands(
     lab: Lab, family: int, port: int = HTTP_PORT, protocol: str = "-t", scheduler: str = "rr"
 ) -> list[list[str]]:
@@ -62,10 +67,8 @@ def service_commands(
 
 def add_services(lab: Lab) -> None:
     """The services of a lab that is to be used at once: HTTP and UDP echo, both families."""
-    for family in families():
-        for protocol, port in (("-t", HTTP_PORT), ("-u", ECHO_PORT)):
-            for command in service_commands(lab, family, port, protocol):
-                uvsadm(lab, *command)
+    wanted = [(f, *service) for f in families() for service in ((HTTP_PORT, "-t"), (ECHO_PORT, "-u"))]
+    restore(lab, [line for each in wanted for line in service_commands(lab, *each)])
 
 
 def families() -> tuple[int, ...]:
