@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from uvs.control.client import Client
 
+from uvs.control.client import Client
 from uvs.lab import processes
 from uvs.lab.namespaces import SOCKET, Lab
 from uvs.lab.topology import MODES, VIP, topology
