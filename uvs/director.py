@@ -218,4 +218,3 @@ def _sysctl(name: str, default: int) -> int:
 
 def _boot_id() -> bytes:
     return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
-

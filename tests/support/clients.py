@@ -21,18 +21,38 @@ CHUNK = 1 << 16
 
 
 class Progress:
-    """A number that a function called in the lab writes and its caller reads."""
+    """A number that a function called in the lab writes and its caller reads.
 
-    def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, 8)
+    `limit`: the function waits when it has come so far, until `release` is called.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._memory = mmap.mmap(-1, 16)
+        self._write(8, limit or 0)
+
+    def _read(self, at: int) -> int:
+        return int(struct.unpack_from("=q", self._memory, at)[0])
+
+    def _write(self, at: int, number: int) -> None:
+        self._memory[at : at + 8] = struct.pack("=q", number)
 
     @property
     def value(self) -> int:
-        return int(struct.unpack("=q", self._memory[:8])[0])
+        return self._read(0)
 
     @value.setter
     def value(self, number: int) -> None:
-        self._memory[:8] = struct.pack("=q", number)
+        self._write(0, number)
+
+    def reach(self, number: int) -> None:
+        """Say how far the function has come; wait if that is too far."""
+        self.value = number
+        while 0 < self._read(8) <= number:
+            time.sleep(0.005)
+
+    def release(self) -> None:
+        """No limit any more."""
+        self._write(8, 0)
 
     def wait(self, least: int, timeout: float = 20) -> int:
         """Wait until it is at least so much; what it is."""
@@ -64,7 +84,7 @@ def upload(
     for start in range(0, size, CHUNK):
         connection.send(data[start : start + CHUNK])
         if progress:
-            progress.value = start
+            progress.reach(start)
     name, digest = connection.getresponse().read().decode().split()
     return name, digest, hashlib.sha256(data).hexdigest()
 
@@ -82,7 +102,7 @@ def download(
         digest.update(data)
         got += len(data)
         if progress:
-            progress.value = got
+            progress.reach(got)
     if got != size:
         raise ConnectionError(f"{got} of {size} bytes came")
     return str(answer.getheader("Server")), str(answer.getheader("X-SHA256")), digest.hexdigest()

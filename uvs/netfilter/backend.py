@@ -14,11 +14,15 @@ class Backend(Protocol):
     name: str
     warnings: list[str]
 
+    @property
+    def kind(self) -> str:
+        """Back ends of one kind see and replace each other's rules."""
+
     def leftovers(self) -> set[int] | None:
         """Queue numbers named by rules of ours that are in the kernel now; None: nothing of ours is there."""
 
     def install(self, plan: Plan) -> None:
-        """Put sets and rules in place, whatever of ours is there already."""
+        """Put sets and rules in place of whatever of ours is there already, which holds until then."""
 
     def change(self, plan: Plan, added: Collection[Entry], removed: Collection[Entry]) -> None:
         """Bring an installed rule set to the plan, which already has these changes."""

@@ -68,14 +68,17 @@ class Diversion:
         return list(self._backend.warnings) if self._backend else []
 
     def start(self) -> None:
-        """Clear away what a crashed director left, then put sets and rules in place.
+        """Put sets and rules in place, over those that a crashed director left.
+
+        Between the old rules and the new there is no moment without: a packet that passed then would be
+        answered with RST by the local stack or the client.
 
         Raises NetfilterError, having put nothing in place: no privilege, no working back end, or another
         director rules this namespace.
         """
         if not nfnetlink.has_net_admin():
             raise NetfilterError(NO_PRIVILEGE)
-        self._clear_leftovers()
+        left = self._leftovers()
         self._apply_touched()
         tried = []
         for name in [self._forced] if self._forced else BACKENDS:
@@ -88,6 +91,10 @@ class Diversion:
                     backend.remove()
                 continue
             self._backend = backend
+            for other in left:
+                if other.kind != backend.kind:
+                    with contextlib.suppress(ToolError):  # sets that both know are in use
+                        other.remove()
             return
         raise NetfilterError(f"no way to divert packets ({'; '.join(tried)}); {INSTALL}")
 
@@ -161,19 +168,22 @@ class Diversion:
         self._touched.clear()
         return added, removed
 
-    def _clear_leftovers(self) -> None:
+    def _leftovers(self) -> list[Backend]:
+        """The back ends that find rules of ours in the kernel. NetfilterError: another director's."""
+        found = []
         for make in BACKENDS.values():
             backend = make()
             try:
                 queues = backend.leftovers()
-                if queues is None:
-                    continue
-                for queue in queues - set(self.plan.queues.values()):
-                    if nfnetlink.queue_errno(queue) == errno.EPERM:
-                        raise NetfilterError(
-                            f"another director diverts packets here, queue {queue} is taken"
-                            f"{nfnetlink.queue_owner(queue)}: stop it first (one in a network namespace)"
-                        )
-                backend.remove()
             except ToolError:
                 continue  # what does not work here has left nothing either
+            if queues is None:
+                continue
+            for queue in queues - set(self.plan.queues.values()):
+                if nfnetlink.queue_errno(queue) == errno.EPERM:
+                    raise NetfilterError(
+                        f"another director diverts packets here, queue {queue} is taken"
+                        f"{nfnetlink.queue_owner(queue)}: stop it first (one in a network namespace)"
+                    )
+            found.append(backend)
+        return found

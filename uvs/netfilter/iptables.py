@@ -23,6 +23,7 @@ SET_TYPES = {
     Set.REALS: "hash:ip",
 }
 MAXELEM = 1 << 20
+SPARE = "-new"  # suffix of a set that is filled before it takes the place of the one in use
 # ip6tables has no ranges of types: those below 128 that IANA has assigned.
 ICMPV6_ERRORS = (1, 2, 3, 4, 100, 101, 127)
 # A match on a socket switches defragmentation on for the whole namespace while the rule exists
@@ -35,21 +36,27 @@ def set_name(which_set: Set, af: int) -> str:
     return f"uvs{4 if af == AF_INET else 6}-{which_set.value}"
 
 
-def member(entry: Entry) -> str:
-    """A set member as ipset writes it."""
+def member(entry: Entry, suffix: str = "") -> str:
+    """A set (its name with `suffix`) and a member as ipset writes them."""
+    name = set_name(entry.set, entry.af) + suffix
     if SET_TYPES[entry.set] == "hash:ip":
-        return f"{set_name(entry.set, entry.af)} {entry.text}"
+        return f"{name} {entry.text}"
     # A number: ipset reads /etc/protocols for each name.
-    return f"{set_name(entry.set, entry.af)} {entry.text},{entry.protocol}:{entry.port}"
+    return f"{name} {entry.text},{entry.protocol}:{entry.port}"
 
 
-def create_sets(af: int) -> str:
-    """Lines for `ipset restore`: empty sets of one family."""
+def create_sets(af: int, entries: Iterable[Entry]) -> str:
+    """Lines for `ipset restore`: the sets of one family with these members, at once in place of old ones."""
     family = "inet" if af == AF_INET else "inet6"
-    names = [(set_name(each, af), kind) for each, kind in SET_TYPES.items()]
-    return "".join(
-        f"create {name} {kind} family {family} maxelem {MAXELEM}\nflush {name}\n" for name, kind in names
-    )
+    lines = []
+    for each, kind in SET_TYPES.items():
+        name = set_name(each, af)
+        lines += [f"create {n} {kind} family {family} maxelem {MAXELEM}" for n in (name, name + SPARE)]
+        lines.append(f"flush {name}{SPARE}")
+        members = (member(entry, SPARE) for entry in entries if (entry.set, entry.af) == (each, af))
+        lines += [f"add {text}" for text in members]
+        lines += [f"swap {name}{SPARE} {name}", f"destroy {name}{SPARE}"]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def set_changes(added: Iterable[Entry], removed: Iterable[Entry]) -> str:
@@ -175,6 +182,11 @@ class Iptables:
         self._generation: int | None = None
         self._is_nft: bool | None = None
 
+    @property
+    def kind(self) -> str:
+        """Which kernel interface holds the rules."""
+        return "iptables-nft" if self._uses_nft() else "iptables-legacy"
+
     # ------------------------------------------------------------------------------------- programs
     def _program(self, af: int, part: str = "") -> str:
         return f"{'iptables' if af == AF_INET else 'ip6tables'}{self._variant}{part}"
@@ -233,9 +245,8 @@ class Iptables:
             )
         else:
             families.append(AF_INET6)
-        batch = "".join(create_sets(af) for af in families)
-        entries = [entry for entry in plan.entries if entry.af in families]
-        run("ipset", "-exist", "restore", batch=batch + set_changes(entries, ()))
+        batch = "".join(create_sets(af, plan.entries) for af in families)
+        run("ipset", "-exist", "restore", batch=batch)
         for af in families:
             if first_time:
                 self._find_parts(af, plan)
@@ -293,7 +304,12 @@ class Iptables:
     def _sets(self) -> list[str]:
         if which("ipset") is None:
             return []
-        ours = {set_name(each, af) for each in SET_TYPES for af in (AF_INET, AF_INET6)}
+        ours = {
+            set_name(each, af) + suffix
+            for each in SET_TYPES
+            for af in (AF_INET, AF_INET6)
+            for suffix in ("", SPARE)
+        }
         try:
             return [name for name in run("ipset", "list", "-n").split() if name in ours]
         except ToolError:

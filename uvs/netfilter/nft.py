@@ -138,7 +138,7 @@ def ruleset(
 class Nft:
     """The back end."""
 
-    name = "nft"
+    name = kind = "nft"
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
