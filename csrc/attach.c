@@ -64,7 +64,7 @@ static bool service_ok(const struct uvs_service *s)
 /* One record by itself; what only this process knows is cleared. */
 static bool record_ok(struct uvs_table *t, union record *r)
 {
-	switch (r->kind) {
+	switch (atomic_load_explicit(&r->kind, memory_order_relaxed)) {
 	case UVS_KIND_CONN:
 		if (!conn_ok(t, &r->conn))
 			return false;

@@ -115,6 +115,9 @@ static int fragment_ip6(const struct uvs_packet *p, uint32_t mtu, uint32_t n, ui
 	payload = p->len - part;
 	room = mtu - part - IP6_FRAG_HLEN;
 	each = room & ~7u;
+	/* RFC 7112 5: the first fragment holds the whole header chain, or receivers drop it. */
+	if (h->len - h->off - part + 8 > each)
+		return -1;
 	if ((uint64_t)n * each >= payload)
 		return 0;
 	at = n * each;

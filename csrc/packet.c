@@ -28,7 +28,7 @@
 #define ROOM (UVS_PACKET_MAX + IP6_HLEN)
 
 /* RFC 8200 4.1 knows seven extension headers in their order; a packet with more than
- * this is made to waste time. */
+ * this, besides a Fragment header, is made to waste time. */
 #define EXTHDR_MAX 16
 
 struct buffer {
@@ -160,7 +160,7 @@ static int parse_ip6(const uint8_t *data, uint32_t off, uint32_t end, struct uvs
 	uint32_t at = off + IP6_HLEN;
 	uint16_t frag;
 	int32_t hlen;
-	int n;
+	int n, max = EXTHDR_MAX;
 
 	if (end - off < IP6_HLEN)
 		return UVS_WHY_SHORT;
@@ -175,7 +175,9 @@ static int parse_ip6(const uint8_t *data, uint32_t off, uint32_t end, struct uvs
 	memcpy(h->saddr.b, ip + IP6_SADDR, 16);
 	memcpy(h->daddr.b, ip + IP6_DADDR, 16);
 	for (n = 0; (hlen = ip6_exthdr_len(data, at, end, h->protocol)) != 0; n++) {
-		if (hlen < 0 || n == EXTHDR_MAX)
+		if (h->protocol == IP_FRAGMENT)
+			max = EXTHDR_MAX + 1;
+		if (hlen < 0 || n == max)
 			return UVS_WHY_MALFORMED;
 		if (h->protocol == IP_FRAGMENT) {
 			/* An atomic fragment (RFC 6946) is a whole datagram: no flag. */

@@ -20,6 +20,7 @@ from scapy.layers.inet6 import (
     IPv6ExtHdrFragment,
     IPv6ExtHdrHopByHop,
     IPv6ExtHdrRouting,
+    PadN,
 )
 from support.packets import CLIENT, CLIENT6, SERVER, SERVER6, VIP, VIP6, loaded, same
 
@@ -172,16 +173,26 @@ def test_v6_per_fragment_headers(before: list[Any], after: list[Any], nh: int) -
         (V6 / IPv6ExtHdrFragment() / UDP() / DATA[:2000], 1280),
         (V6 / DST() / IPv6ExtHdrFragment() / UDP() / DATA[:2000], 1280),
         (V6 / UDP() / DATA, 55),
+        (V6 / IPv6ExtHdrDestOpt(options=[PadN(optdata=bytes(244))]) / UDP() / DATA, 300),
         (v4(0, "") / DATA, 27),
         (v4(0, "") / DATA, 0),
         (v4(0, "", options=[IPOption_NOP()] * 40) / DATA, 67),
         (v4(8100) / DATA, 1280),
     ],
-    ids=["v6 fragment", "v6 later", "v6 atomic", "v6 atomic behind options", "v6 mtu", "v4 mtu", "mtu 0",
+    ids=["v6 fragment", "v6 later", "v6 atomic", "v6 atomic behind options", "v6 mtu", "v6 header chain longer than a fragment",
+         "v4 mtu", "mtu 0",
          "v4 options, mtu", "v4 offset beyond 65535"],
 )  # fmt: skip
 def test_not_to_be_cut(packet: Any, mtu: int) -> None:
     assert loaded(packet).fragments(mtu, 1) is None
+
+
+def test_v6_longest_header_chain() -> None:
+    """Found by fuzzing: sixteen extension headers parse, and so do fragments of such a packet."""
+    chain = b"\x3c\0\1\4\0\0\0\0" * 15 + b"\x11\0\1\4\0\0\0\0"
+    packet = IPv6(src=CLIENT6, dst=VIP6, nh=60) / (chain + bytes(UDP(sport=1, dport=2) / DATA[:200]))
+    for part in cut(packet, 240):
+        loaded(part)
 
 
 def test_largest() -> None:

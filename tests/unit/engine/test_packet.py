@@ -33,6 +33,13 @@ HBH, RH, DST = IPv6ExtHdrHopByHop(), IPv6ExtHdrRouting(addresses=[SERVER6]), IPv
 AH_HEADER = AH(nh=6, payloadlen=4, icv=bytes(12))
 PORTS = {"sport": CPORT, "dport": VPORT}
 
+
+def chain(nh: int, n: int, last: int) -> Any:
+    """`n` smallest extension headers of type `nh`, then one of type `last`."""
+    padding = b"\0\1\4\0\0\0\0"
+    return IPv6(src=CLIENT6, dst=VIP6, nh=nh) / (bytes([nh, *padding]) * (n - 1) + bytes([last, *padding]))
+
+
 # what it shows, packet, flags, fields
 READ: list[tuple[str, Any, str, dict[str, Any]]] = [
     (
@@ -156,30 +163,14 @@ READ: list[tuple[str, Any, str, dict[str, Any]]] = [
         "FRAGMENT LATER",
         {"protocol": 60, "len": 48},
     ),
+    ("v6 sixteen extension headers", chain(60, 16, 6) / T, "PORTS L4", {"len": 168}),
     ("v6 no next header", IPv6(src=CLIENT6, dst=VIP6, nh=59), "", {"protocol": 59, "len": 40}),
     ("v6 jumbo length 0", IPv6(src=CLIENT6, dst=VIP6, nh=6, plen=0) / T, "", {"end": 40}),
     (
-        "v6 sixteen extension headers",
-        V6
-        / DST
-        / DST
-        / DST
-        / DST
-        / DST
-        / DST
-        / DST
-        / DST
-        / DST
-        / DST
-        / DST
-        / DST
-        / DST
-        / DST
-        / DST
-        / DST
-        / T,
+        "v6 sixteen extension headers and a fragment header",
+        chain(60, 16, 44) / IPv6ExtHdrFragment(nh=6) / T,
         "PORTS L4",
-        {"len": 168},
+        {"len": 176},
     ),
     ("bytes after the datagram", Raw(bytes(V4 / U) + b"trailer"), "PORTS L4", {"end": 28}),
     ("largest v4", V4 / U / bytes(PACKET_MAX - 28), "PORTS L4", {"end": 65535}),
@@ -230,7 +221,7 @@ REFUSED: list[tuple[str, bytes, Why]] = [
     ("v6 fragment header of 7 bytes", cut(V6 / IPv6ExtHdrFragment(nh=6), 7), Why.MALFORMED),
     (
         "v6 seventeen extension headers",
-        bytes(IPv6(src=CLIENT6, dst=VIP6, nh=60) / (b"\x3c\0\1\4\0\0\0\0" * 16 + b"\x06\0\1\4\0\0\0\0") / T),
+        bytes(chain(60, 17, 6) / T),
         Why.MALFORMED,
     ),
 ]

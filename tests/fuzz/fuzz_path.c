@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * fuzz_path - libFuzzer target: a sequence of packets through every C primitive that the
+ * hook path calls, in its order, with what must hold after each.
+ *
+ * Input: packets one after another, each behind a head of six bytes: operations (OP_*), an
+ * argument (which destination, which MTU), seconds that pass, which family to tunnel by and
+ * where to look for a header, and the packet's length (big-endian; what is longer than the
+ * input is cut).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "uvs.h"
+
+#define CHECK(what)                                                                               \
+	do {                                                                                      \
+		if (!(what)) {                                                                    \
+			fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #what); \
+			abort();                                                                  \
+		}                                                                                 \
+	} while (0)
+
+enum {
+	OP_FILL = 1,      /* make the checksums right first */
+	OP_REPLY = 2,     /* from the server's side */
+	OP_NEW = 4,       /* make a connection if there is none */
+	OP_TUNNEL = 8,    /* encapsulate */
+	OP_FRAGMENT = 16, /* cut for an MTU */
+	OP_TEMPLATE = 32, /* the new connection has a template for its controller */
+	OP_ONE_PACKET = 64,
+	OP_DELETE = 128,  /* delete the connection, or let it expire now */
+};
+
+#define HEAD 6
+#define DESTS 6
+#define SECOND 1000000000ull
+
+static struct uvs_packet *pkt, *other;
+static uint8_t *kept; /* a copy of the packet before a step */
+
+struct run {
+	struct uvs_table *t;
+	uint32_t dest[DESTS];
+	uint64_t now;
+};
+
+static const struct {
+	uint8_t af, addr[16];
+	uint32_t method;
+} dests[DESTS] = {
+	{ UVS_AF_INET, { 10, 0, 0, 2 }, UVS_CONN_F_MASQ },
+	{ UVS_AF_INET6, { 0xfd, [15] = 2 }, UVS_CONN_F_MASQ },
+	{ UVS_AF_INET, { 10, 0, 0, 3 }, UVS_CONN_F_TUNNEL | UVS_CONN_F_NOOUTPUT },
+	{ UVS_AF_INET6, { 0xfd, [15] = 3 }, UVS_CONN_F_TUNNEL | UVS_CONN_F_NOOUTPUT },
+	{ UVS_AF_INET, { 10, 0, 0, 4 }, UVS_CONN_F_DROUTE | UVS_CONN_F_NOOUTPUT },
+	{ UVS_AF_INET6, { 0xfd, [15] = 4 }, UVS_CONN_F_DROUTE | UVS_CONN_F_NOOUTPUT },
+};
+
+static void start(struct run *r)
+{
+	uint32_t service;
+	char msg[256];
+	int i;
+
+	r->now = 1000 * SECOND;
+	r->t = uvs_table_open(NULL, 1000, NULL, r->now, msg, sizeof(msg));
+	CHECK(r->t);
+	service = uvs_service_new(r->t);
+	for (i = 0; i < DESTS; i++) {
+		struct uvs_dest *d;
+
+		r->dest[i] = uvs_dest_new(r->t);
+		d = uvs_dest_at(r->t, r->dest[i]);
+		CHECK(d);
+		d->af = d->vaf = dests[i].af;
+		d->port = 8080;
+		memcpy(d->addr.b, dests[i].addr, 16);
+		d->conn_flags = dests[i].method | UVS_CONN_F_INACTIVE;
+		d->weight = 1;
+		d->u_threshold = 3;
+		d->flags = UVS_DEST_F_AVAILABLE;
+		d->service = service;
+	}
+}
+
+/* Counters are what the records say, and everything can be taken away. */
+static void finish(struct run *r)
+{
+	uint32_t cursor = 0, i, conns = 0, refs = 0, sum = 0;
+	struct uvs_table_info info;
+
+	while ((i = uvs_record_next(r->t, UVS_KIND_CONN, &cursor)) != 0)
+		conns++;
+	uvs_table_info(r->t, &info);
+	CHECK(conns == info.conns + info.templates);
+	for (i = 0; i < DESTS; i++) {
+		const struct uvs_dest *d = uvs_dest_at(r->t, r->dest[i]);
+
+		CHECK(d->activeconns >= 0 && d->inactconns >= 0 && d->persistconns >= 0);
+		refs += d->refcnt;
+		sum += (uint32_t)(d->activeconns + d->inactconns + d->persistconns);
+	}
+	CHECK(refs == conns && sum == conns);
+	/* A connection ends within its time-out, a controller within a minute after it. */
+	for (i = 0; i < 10; i++) {
+		r->now += 3600 * SECOND;
+		while (uvs_expire(r->t, r->now, 100) == 100)
+			;
+	}
+	uvs_table_info(r->t, &info);
+	CHECK(!info.conns && !info.templates && !info.no_cport);
+	for (i = 0; i < DESTS; i++)
+		CHECK(!uvs_dest_free(r->t, r->dest[i]));
+	uvs_table_close(r->t);
+}
+
+static void check_header(const struct uvs_packet *p, const struct uvs_iphdr *h)
+{
+	CHECK(h->af == UVS_AF_INET || h->af == UVS_AF_INET6);
+	CHECK(h->off + (h->af == UVS_AF_INET ? 20 : 40) <= h->len);
+	CHECK(h->len <= h->end && h->end <= p->len);
+	CHECK(!(h->flags & UVS_HDR_LATER) || !(h->flags & (UVS_HDR_PORTS | UVS_HDR_L4)));
+	CHECK(!(h->flags & UVS_HDR_LATER) || (h->flags & UVS_HDR_FRAGMENT && h->fragoffs));
+	CHECK(!(h->flags & UVS_HDR_PORTS) || h->end - h->len >= 4);
+	CHECK(!(h->flags & UVS_HDR_L4) || h->end - h->len >= 8);
+	CHECK(h->segment <= h->end - h->len);
+}
+
+static int header_right(const struct uvs_packet *p)
+{
+	return p->iph.af != UVS_AF_INET || !uvs_csum(p->data, (p->data[0] & 15) * 4u, 0);
+}
+
+/* Both checksums are as they ought to be, so far as that can be known. */
+static int all_right(const struct uvs_packet *p)
+{
+	return header_right(p) && (p->iph.flags & UVS_HDR_FRAGMENT || uvs_l4_csum_ok(p));
+}
+
+/* What the parser said still holds: the steps keep struct uvs_iphdr true. */
+static void check_iph(struct uvs_packet *p)
+{
+	const struct uvs_iphdr h = p->iph;
+
+	CHECK(!uvs_packet_parse(p));
+	CHECK(!memcmp(&h, &p->iph, sizeof(h)));
+}
+
+static void fragment(const struct uvs_packet *p, uint32_t mtu)
+{
+	uint8_t *out = malloc(mtu ? mtu : 1);
+	uint32_t n, at = p->iph.fragoffs, bytes = 0;
+	int len;
+
+	for (n = 0; (len = uvs_fragment(p, mtu, n, 99, out)) > 0; n++) {
+		uint32_t part;
+
+		CHECK((uint32_t)len <= mtu && n < 70000);
+		CHECK(!uvs_packet_load(other, out, (uint32_t)len, 0));
+		CHECK(other->len == (uint32_t)len);
+		CHECK(other->iph.af == p->iph.af);
+		part = other->iph.end - other->iph.len;
+		bytes += part;
+		if (p->len <= mtu) {
+			CHECK((uint32_t)len == p->len && !memcmp(out, p->data, p->len));
+		} else if (p->iph.af == UVS_AF_INET) {
+			CHECK(header_right(other));
+			CHECK(other->iph.fragoffs == at);
+			CHECK(!memcmp(other->data + other->iph.len,
+				      p->data + p->iph.len + at - p->iph.fragoffs, part));
+			at += part;
+		} else {
+			CHECK(other->iph.flags & UVS_HDR_FRAGMENT);
+		}
+	}
+	CHECK(len == 0 || n == 0 || p->iph.fragoffs + p->len > 65535);
+	CHECK(len || p->iph.af != UVS_AF_INET || bytes == p->iph.end - p->iph.len);
+	free(out);
+}
+
+static void tunnel(int af)
+{
+	static const union uvs_addr src = { { 10, 0, 0, 1 } }, dst = { { 10, 0, 0, 3 } };
+	uint32_t len = pkt->len, head = af == UVS_AF_INET ? 20 : 40;
+
+	memcpy(kept, pkt->data, len);
+	if (uvs_encap_ipip(pkt, af, &src, &dst, pkt->data[0] & 1, 7)) {
+		CHECK(pkt->len == len && !memcmp(pkt->data, kept, len));
+		return;
+	}
+	CHECK(pkt->len == len + head && !memcmp(pkt->data + head, kept, len));
+	CHECK(pkt->iph.af == af && pkt->iph.len == head && header_right(pkt));
+	check_header(pkt, &pkt->iph);
+	check_iph(pkt);
+}
+
+static void lookups(struct run *r, const struct uvs_iphdr *h)
+{
+	struct uvs_iphdr batch[3];
+	const struct uvs_conn *c;
+	uint32_t out[3], i;
+
+	for (i = 0; i < 3; i++) {
+		batch[i] = *h;
+		if (i == 1)
+			batch[i].flags ^= UVS_HDR_INVERSE;
+	}
+	uvs_conn_in_get_batch(r->t, batch, 3, out);
+	for (i = 0; i < 3; i++) {
+		c = uvs_conn_in_get(r->t, &batch[i]);
+		CHECK(out[i] == (c ? uvs_record_index(r->t, c) : 0));
+		uvs_conn_out_get(r->t, &batch[i]);
+	}
+}
+
+static struct uvs_conn *new_conn(struct run *r, const struct uvs_iphdr *h, uint8_t op, uint8_t arg)
+{
+	uint32_t dest = r->dest[arg % DESTS], flags = 0;
+	const struct uvs_dest *d = uvs_dest_at(r->t, dest);
+	struct uvs_conn_param p = { .af = h->af, .daf = d->af, .protocol = h->protocol };
+	struct uvs_conn *c, *template;
+
+	if (d->af != h->af && (d->conn_flags & UVS_CONN_F_FWD_MASK) != UVS_CONN_F_TUNNEL)
+		return NULL;
+	p.cport = h->sport;
+	p.vport = h->dport;
+	p.dport = arg & 64 ? h->dport : d->port;
+	p.caddr = h->saddr;
+	p.vaddr = h->daddr;
+	p.daddr = d->addr;
+	if (op & OP_ONE_PACKET && h->protocol == 17)
+		flags |= UVS_CONN_F_ONE_PACKET;
+	if (arg & 128)
+		flags |= UVS_CONN_F_NO_CPORT;
+	c = uvs_conn_new(r->t, &p, flags, dest, r->now);
+	CHECK(c);
+	if (op & OP_TEMPLATE) {
+		p.cport = 0;
+		template = uvs_ct_in_get(r->t, &p);
+		if (!template) {
+			template = uvs_conn_new(r->t, &p, UVS_CONN_F_TEMPLATE, dest, r->now);
+			CHECK(template && uvs_ct_in_get(r->t, &p) == template);
+			template->timeout = 360000;
+		}
+		uvs_control_add(r->t, c, template);
+		uvs_conn_put(r->t, template, r->now);
+	}
+	uvs_conn_stats(r->t, c);
+	CHECK(flags || !h->sport || uvs_conn_in_get(r->t, h) == c);
+	return c;
+}
+
+static void nat(const struct uvs_conn *c, int reply)
+{
+	int right = all_right(pkt);
+
+	if (reply)
+		uvs_snat(pkt, c);
+	else
+		uvs_dnat(pkt, c);
+	CHECK(!right || all_right(pkt));
+	check_iph(pkt);
+}
+
+static void icmp(struct run *r, uint8_t op, uint8_t at)
+{
+	struct uvs_iphdr quoted, any;
+	struct uvs_conn *c;
+
+	if (!uvs_quoted_parse_at(pkt, at, at & 1 ? UVS_AF_INET6 : UVS_AF_INET, &any))
+		check_header(pkt, &any);
+	if (uvs_quoted_parse(pkt, &quoted))
+		return;
+	check_header(pkt, &quoted);
+	CHECK(quoted.off == pkt->iph.len + 8 && quoted.flags & UVS_HDR_ICMP);
+	quoted.flags |= UVS_HDR_INVERSE;
+	lookups(r, &quoted);
+	c = op & OP_REPLY ? uvs_conn_out_get(r->t, &quoted) : uvs_conn_in_get(r->t, &quoted);
+	quoted.flags &= ~UVS_HDR_INVERSE;
+	if (!c || c->daf != c->af || (c->flags & UVS_CONN_F_FWD_MASK) != UVS_CONN_F_MASQ)
+		return;
+	uvs_nat_icmp(pkt, &quoted, c, !!(op & OP_REPLY));
+	CHECK(pkt->iph.flags & UVS_HDR_FRAGMENT || all_right(pkt));
+	check_iph(pkt);
+}
+
+static void connection(struct run *r, uint8_t op, uint8_t arg)
+{
+	struct uvs_iphdr *h = &pkt->iph;
+	struct uvs_conn *c;
+	int reply = !!(op & OP_REPLY);
+
+	lookups(r, h);
+	c = reply ? uvs_conn_out_get(r->t, h) : uvs_conn_in_get(r->t, h);
+	if (!c && op & OP_NEW && h->flags & UVS_HDR_PORTS)
+		c = new_conn(r, h, op, arg);
+	if (!c)
+		return;
+	if (!reply)
+		uvs_conn_fill_cport(r->t, c, h->sport);
+	uvs_set_state(r->t, c, reply ? UVS_DIR_OUTPUT : UVS_DIR_INPUT, h);
+	(reply ? uvs_out_stats : uvs_in_stats)(r->t, c, pkt->len);
+	uvs_conn_remaining(c, r->now);
+	if (c->daf == h->af && (c->flags & UVS_CONN_F_FWD_MASK) == UVS_CONN_F_MASQ)
+		nat(c, reply);
+	if (op & OP_DELETE && arg & 1)
+		uvs_conn_del(r->t, c);
+	else if (op & OP_DELETE)
+		uvs_conn_expire_now(r->t, c, r->now);
+	else
+		uvs_conn_put(r->t, c, r->now);
+}
+
+static void one(struct run *r, const uint8_t head[HEAD], const uint8_t *data, uint32_t len)
+{
+	uint8_t op = head[0], arg = head[1];
+	int right;
+
+	r->now += head[2] * SECOND;
+	uvs_expire(r->t, r->now, 64);
+	if (uvs_packet_load(pkt, data, len, arg)) {
+		CHECK(!pkt->iph.flags && !pkt->iph.end);
+		return;
+	}
+	CHECK(pkt->len <= len);
+	check_header(pkt, &pkt->iph);
+	if (op & OP_FILL) {
+		uvs_csum_fill(pkt);
+		CHECK(header_right(pkt));
+		CHECK(pkt->iph.flags & UVS_HDR_FRAGMENT || !(pkt->iph.flags & UVS_HDR_L4) ||
+		      uvs_l4_csum_ok(pkt));
+		check_iph(pkt);
+	}
+	icmp(r, op, head[3]);
+	connection(r, op, arg);
+	right = all_right(pkt);
+	if (!uvs_decrease_ttl(pkt) && right)
+		CHECK(all_right(pkt));
+	check_iph(pkt);
+	if (op & OP_TUNNEL)
+		tunnel(head[3] & 2 ? UVS_AF_INET6 : UVS_AF_INET);
+	if (op & OP_FRAGMENT)
+		fragment(pkt, arg * 6u);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct run r;
+
+	if (!pkt) {
+		pkt = uvs_packet_new();
+		other = uvs_packet_new();
+		kept = malloc(UVS_PACKET_MAX + 40);
+		CHECK(pkt && other && kept);
+	}
+	start(&r);
+	while (size >= HEAD) {
+		const uint8_t *head = data;
+		uint32_t len = (uint32_t)(head[4] << 8 | head[5]);
+
+		data += HEAD;
+		size -= HEAD;
+		if (len > size)
+			len = (uint32_t)size;
+		one(&r, head, data, len);
+		data += len;
+		size -= len;
+	}
+	finish(&r);
+	return 0;
+}
