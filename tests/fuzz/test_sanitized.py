@@ -22,7 +22,7 @@ FAULTS = [
 @pytest.mark.parametrize(("fault", "report"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS])
 def test_a_fault_is_seen(env: dict[str, str], fault: str, report: str) -> None:
     """The tests below would notice."""
-    code = f"from uvs.engine.core import *\npkt = Packet()\npkt.load(b'E' + bytes([0, 0, 21]) + bytes(17))\n{fault}"
+    code = f"from uvs.engine.core import Packet, ffi, lib\npkt = Packet()\npkt.load(b'E' + bytes([0, 0, 21]) + bytes(17))\n{fault}"
     done = sanitized.python(env, "-c", code)
     assert done.returncode == sanitized.FAILED
     assert report in done.stdout
