@@ -93,6 +93,12 @@ class Link:
         assert route is not None, f"no route to {addr}"
         return route
 
+    def events(self) -> None:
+        """Take in what has happened, all of it."""
+        self.egress.events()
+        while self.egress._stale:  # what did not fit its budget of time
+            self.egress.tick(time.monotonic_ns())
+
     def turn(self) -> None:
         """What the director's loop does."""
         if select.select([self.egress.fileno()], [], [], 0.01)[0]:
@@ -196,7 +202,7 @@ def test_a_mac_change_in_the_kernels_table_counts_at_once(v: int) -> None:
     route = link.find(v, SERVER[v])
     link.egress.send(route.index, udp(v, SERVER[v], b"x"))
     ip(f"neigh replace {SERVER[v]} lladdr {OTHER_MAC} dev v0 nud permanent")
-    link.egress.events()
+    link.events()
     link.egress.send(route.index, udp(v, SERVER[v], b"x"))
     ethertype = "0800" if v == 4 else "86dd"
     assert [f[:14].hex() for f in frames(capture)] == [
@@ -241,7 +247,7 @@ def test_a_route_that_changes_keeps_its_index_and_one_that_goes_loses_it(v: int)
     packet = udp(v, FAR[v], b"x")
 
     def went_by() -> tuple[int, int]:
-        link.egress.events()
+        link.events()
         link.egress.send(route.index, packet)
         return len(frames(first)), len(frames(other))
 
@@ -259,7 +265,7 @@ def test_a_route_that_changes_keeps_its_index_and_one_that_goes_loses_it(v: int)
     assert link.egress.at(route.index) is None
     assert link.egress.find(family(v), packed(FAR[v])) is None
     ip(f"route add {FAR_NET[v]} via {SERVER[v]}")
-    link.egress.events()
+    link.events()
     assert link.find(v, FAR[v]).index != route.index
     assert link.egress.at(route.index) is None
 
@@ -281,7 +287,7 @@ def test_mtu_of_route_and_device(v: int) -> None:
     near, far = link.find(v, SERVER[v]), link.find(v, FAR[v])
     assert (near.mtu, far.mtu) == (1500, 1400)
     ip("link set v0 mtu 1350")
-    link.egress.events()
+    link.events()
     assert [route and route.mtu for route in map(link.egress.at, (near.index, far.index))] == [1350, 1350]
     link.egress.update_pmtu(family(v), packed(SERVER[v]), 1290)
     now = link.egress.at(near.index)
@@ -316,7 +322,7 @@ def test_a_device_that_goes_down_or_away_takes_its_routes_along(v: int) -> None:
     ip("link set v0 down")
     link.egress.send(route.index, packet)  # before the event is read
     assert link.why == [Why.NO_ROUTE]
-    link.egress.events()
+    link.events()
     assert link.egress.at(route.index) is None
     link.egress.send(route.index, packet)
     assert link.why == [Why.NO_ROUTE] * 2
@@ -324,10 +330,10 @@ def test_a_device_that_goes_down_or_away_takes_its_routes_along(v: int) -> None:
     ip("link set v0 up")
     if v == 6:
         ip(f"address add {DIRECTOR[6]}/64 dev v0 nodad")
-    link.egress.events()
+    link.events()
     route = link.find(v, SERVER[v])
     ip("link del v0")
-    link.egress.events()
+    link.events()
     assert link.egress.find(family(v), packed(SERVER[v])) is None
     link.egress.send(route.index, packet)
     assert link.why == [Why.NO_ROUTE] * 3
@@ -390,13 +396,13 @@ def test_local_addresses_follow_the_routing_table() -> None:
     )
 
     ip("address add 192.0.2.1/32 dev lo", "route add local 10.5.0.0/16 dev lo")
-    link.egress.events()
+    link.events()
     assert link.egress.is_local(socket.AF_INET, packed("192.0.2.1"))
     assert link.egress.is_local(socket.AF_INET, packed("10.5.6.7")), "a whole local prefix"
     route = link.find(4, "192.0.2.1")
     assert route.local
     ip("address del 192.0.2.1/32 dev lo")
-    link.egress.events()
+    link.events()
     assert not link.egress.is_local(socket.AF_INET, packed("192.0.2.1"))
 
 
@@ -445,7 +451,7 @@ def test_lost_events_are_made_good() -> None:
             for i in range(8000)
         )
     )
-    link.egress.events()
+    link.events()
     link.egress.send(route.index, udp(4, FAR[4], b"x"))
     (frame,) = frames(capture)
     assert frame[:6] == mac(OTHER_MAC)

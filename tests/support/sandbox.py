@@ -46,7 +46,7 @@ def sandboxed(test: Callable[..., None] | None = None, *, user: bool = False) ->
             told: str | None = None
             try:
                 os.close(reader)
-                _enter(user or os.geteuid() != 0)
+                enter(user or None)
                 test(*args, **kwargs)
             except BaseException:
                 told = traceback.format_exc()
@@ -70,8 +70,10 @@ def sandboxed(test: Callable[..., None] | None = None, *, user: bool = False) ->
     return forked
 
 
-def _enter(user: bool) -> None:
+def enter(user: bool | None = None) -> None:
+    """Move this process into a new network namespace; `user`: in a user namespace (default: unless root)."""
     uid, gid = os.geteuid(), os.getegid()
+    user = uid != 0 if user is None else user
     _call("unshare", CLONE_NEWNET | CLONE_NEWNS | (CLONE_NEWUSER if user else 0))
     if user:
         Path("/proc/self/setgroups").write_text("deny")

@@ -264,6 +264,7 @@ class Netlink:
         # The answer is there when send() returns; a limit only keeps a fault from becoming a hang.
         self._socket.settimeout(1.0)
         self._seq = 0
+        self._route_requests: dict[int, bytearray] = {}  # by family: encoding costs more than asking
 
     def close(self) -> None:
         """Close the socket."""
@@ -271,9 +272,14 @@ class Netlink:
 
     def route(self, af: int, addr: bytes) -> RouteAnswer | None:
         """Route to `addr`, asked by destination only. None: there is none, or one that refuses."""
-        attrs = [("RTA_DST", addr_text(addr))]
+        request = self._route_requests.get(af)
+        if request is None:
+            fields = {"family": af, "dst_len": 8 * len(addr)}
+            encoded = encode(rtmsg, RTM_GETROUTE, 0, 0, fields, [("RTA_DST", addr_text(addr))])
+            request = self._route_requests[af] = bytearray(encoded)
+        request[-len(addr) :] = addr  # the only attribute
         try:
-            reply = self._ask(rtmsg, RTM_GETROUTE, 0, {"family": af, "dst_len": 8 * len(addr)}, attrs)
+            reply = self._exchange(request)
         except OSError:  # ENETUNREACH, EHOSTUNREACH, EINVAL (blackhole), EACCES, no such family
             return None
         return decode_route(reply) if reply else None
@@ -308,8 +314,12 @@ class Netlink:
 
     def _ask(self, cls: Any, kind: int, flags: int, fields: dict[str, Any], attrs: list[Any]) -> bytes | None:
         """Send a request; its reply, or None for a bare acknowledgement; OSError as the kernel refuses."""
+        return self._exchange(bytearray(encode(cls, kind, flags, 0, fields, attrs)))
+
+    def _exchange(self, request: bytearray) -> bytes | None:
         self._seq = (self._seq + 1) & 0xFFFFFFFF
-        self._socket.send(encode(cls, kind, flags, self._seq, fields, attrs))
+        struct.pack_into("=I", request, 8, self._seq)  # nlmsg_seq
+        self._socket.send(request)
         while True:
             for answer, seq, data in messages(self._socket.recv(65536)):
                 if seq != self._seq:  # late, of a question that timed out

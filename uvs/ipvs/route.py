@@ -26,7 +26,8 @@ class Routes(Protocol):
     def find(self, af: int, addr: bytes, known_nexthop: bool = False) -> Route | None:
         """Route to an address; None: there is none.
 
-        `known_nexthop`: the address itself is the next hop (direct routing): no gateway in between.
+        `known_nexthop` (direct routing): frames go to this address, or to the gateway of the route to it,
+        whatever the packet's own destination is (FLOWI_FLAG_KNOWN_NH; rt_set_nexthop keeps a gateway).
         """
 
     def at(self, index: int) -> Route | None:

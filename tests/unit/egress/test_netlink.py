@@ -180,7 +180,7 @@ class Refusing(Netlink):
         super().__init__()
         self.code = code
 
-    def _ask(self, *_: Any) -> bytes | None:
+    def _exchange(self, request: bytearray) -> bytes | None:
         raise OSError(self.code, "refused")
 
 
