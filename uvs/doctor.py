@@ -353,7 +353,7 @@ class Unprivileged(System):
         code = f"import json, uvs.doctor as d; print(json.dumps(d.System().{question}()))"
         # iptables wants to write its lock below /run.
         shell = 'mount -t tmpfs tmpfs /run && exec "$@"'
-        return _unshare(["sh", "-c", shell, "sh", sys.executable, "-c", code])
+        return _unshare(["sh", "-c", shell, "sh", sys.executable, "-P", "-c", code])
 
 
 def _unshare(command: list[str]) -> subprocess.CompletedProcess[str]:

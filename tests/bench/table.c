@@ -78,7 +78,9 @@ static void header(struct uvs_iphdr *h, uint32_t i)
 
 static void insert(struct uvs_table *t, uint32_t n, uint32_t dest, uint64_t clock)
 {
-	struct uvs_conn_param p = { .af = UVS_AF_INET, .daf = UVS_AF_INET, .protocol = 6, .vport = 80, .dport = 80 };
+	struct uvs_conn_param p = {
+		.af = UVS_AF_INET, .daf = UVS_AF_INET, .protocol = 6, .vport = 80, .dport = 80
+	};
 	struct uvs_iphdr h;
 	uint32_t i;
 

@@ -99,7 +99,7 @@ def _family(story: Story, lab: Lab, family: int, in_detail: bool) -> tuple[str, 
         director.record(1 if in_detail else 0)
         fetch = ["python3", "-m", "uvs.lab.fetch", "-n", str(REQUESTS), url(family)]
         story.command("client", fetch)
-        answers = lab.run("client", [sys.executable, *fetch[1:]], timeout=120).stdout.split("\n")[:-1]
+        answers = lab.run("client", [sys.executable, "-P", *fetch[1:]], timeout=120).stdout.split("\n")[:-1]
         story.tell(" ".join(answers))
         names = [host.name for host in lab.topology.servers]
         words, good = judge(f"{lab.topology.mode} IPv{family}", names, answers)

@@ -12,8 +12,8 @@ from uvs.lab.namespaces import Lab
 from uvs.lab.topology import ECHO_PORT, FORWARDING, HTTP_PORT, service
 
 RUN = ("run", "--driver", "netfilterqueue")
-UVS = (sys.executable, "-m", "uvs.cli")
-UVSADM = (sys.executable, "-m", "uvs.adm.cli")
+UVS = (sys.executable, "-P", "-m", "uvs.cli")
+UVSADM = (sys.executable, "-P", "-m", "uvs.adm.cli")
 
 
 def start_servers(lab: Lab) -> list[Daemon]:
