@@ -141,7 +141,8 @@ def datagrams(
     )
     data = bytes(packet)
     l4 = len(data) - len(bytes(body))
-    if packet.haslayer(AH):  # scapy finds no pseudo header behind it
+    # Behind AH scapy finds no pseudo header, with a source route it takes another destination.
+    if packet.haslayer(AH) or packet.haslayer(IPOption_LSRR):
         whole = loaded(data)
         whole.csum_fill()
         data = whole.data
