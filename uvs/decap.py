@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,15 @@ from uvs.systemd import notify
 
 # inner protocol by outer protocol number
 INNER = {4: socket.AF_INET, 41: socket.AF_INET6}
+
+# The device that is there when the kernel has a module for outer family and protocol. Such a module answers
+# tunnel packets that none of its devices takes with ICMP errors, raw socket or not (tunnel4_rcv, tunnel6_rcv).
+KERNELS_OWN = {
+    (socket.AF_INET, 4): "tunl0",
+    (socket.AF_INET, 41): "sit0",
+    (socket.AF_INET6, 4): "ip6tnl0",
+    (socket.AF_INET6, 41): "ip6tnl0",
+}
 
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000  # linux/if_tun.h
 SIOCGIFFLAGS, SIOCSIFFLAGS, SIOCSIFMTU, IFF_UP = 0x8913, 0x8914, 0x8922, 0x1  # linux/sockios.h, linux/if.h
@@ -63,6 +73,12 @@ def main(args: argparse.Namespace) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             stack.callback(signal.signal, number, signal.signal(number, lambda *_: None))
         decap = Decap(protocols, args.dev, args.mtu, stack)
+        for rival in _kernels_own(protocols):
+            print(
+                "decap: warning: this kernel has tunnels of its own, and they answer with ICMP errors:"
+                f" use {rival} instead (ip link set {rival} up), or unload its module",
+                file=sys.stderr,
+            )
         print(f"decap: ready, {decap.description}", flush=True)
         notify("READY=1")
         decap.run(stop)
@@ -79,6 +95,13 @@ def _protocols(text: str) -> list[int]:
     if not numbers or not INNER.keys() >= set(numbers):
         raise UserError(f"--proto takes 4, 41 or both with a comma, not {text!r}", 2)
     return numbers
+
+
+def _kernels_own(protocols: list[int]) -> list[str]:
+    here = {name for _, name in socket.if_nameindex()}
+    return sorted(
+        {dev for (_, protocol), dev in KERNELS_OWN.items() if protocol in protocols and dev in here}
+    )
 
 
 def inner_packet(packet: memoryview, af: int) -> memoryview | None:

@@ -232,6 +232,20 @@ def test_errors_are_one_line(options: list[str], status: int, message: str) -> N
 
 
 @sandboxed
+def test_a_kernel_with_tunnels_of_its_own_is_told_of() -> None:
+    ip("link add tunl0 type veth peer name x")  # what counts is the name
+    decap = start("--proto", "4")
+    assert decap.stdout is not None
+    assert decap.stdout.readline().startswith("decap: ready")
+    decap.terminate()
+    _, err = decap.communicate(timeout=20)
+    assert err == (
+        "decap: warning: this kernel has tunnels of its own, and they answer with ICMP errors: "
+        "use tunl0 instead (ip link set tunl0 up), or unload its module\n"
+    )
+
+
+@sandboxed
 def test_without_privilege() -> None:
     argv = [
         sys.executable,
