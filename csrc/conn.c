@@ -242,17 +242,13 @@ static uint64_t total(const struct uvs_dest *d)
 	return (uint64_t)d->activeconns + (uint64_t)d->inactconns;
 }
 
-static void overload_set(struct uvs_dest *d)
+void uvs_dest_overload(struct uvs_dest *d)
 {
-	if (d->u_threshold && total(d) >= d->u_threshold)
-		d->flags |= UVS_DEST_F_OVERLOAD;
-}
+	uint64_t n = total(d), u = d->u_threshold, l = d->l_threshold;
 
-/* ip_vs_unbind_dest: below the lower threshold, or three quarters of the upper one. */
-static void overload_clear(struct uvs_dest *d)
-{
-	if (d->l_threshold ? total(d) < d->l_threshold
-			   : !d->u_threshold || total(d) * 4 < (uint64_t)d->u_threshold * 3)
+	if (u && n >= u)
+		d->flags |= UVS_DEST_F_OVERLOAD;
+	else if (!u || (l ? n < l : n * 4 < u * 3))
 		d->flags &= ~(uint32_t)UVS_DEST_F_OVERLOAD;
 }
 
@@ -287,7 +283,7 @@ struct uvs_conn *uvs_conn_new(struct uvs_table *t, const struct uvs_conn_param *
 	record_publish(t, i, UVS_KIND_CONN);
 	conn_count(t, c, 1);
 	if (d)
-		overload_set(d);
+		uvs_dest_overload(d);
 	hash(t, c);
 	timer_file(t, c);
 	return c;
@@ -310,7 +306,7 @@ static void conn_free(struct uvs_table *t, struct uvs_conn *c)
 	control_del(t, c);
 	conn_count(t, c, -1);
 	if (c->dest)
-		overload_clear(&t->rec[c->dest].dest);
+		uvs_dest_overload(&t->rec[c->dest].dest);
 	record_free(t, index_of(t, c));
 }
 

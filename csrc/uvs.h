@@ -284,6 +284,9 @@ uint32_t uvs_record_next(struct uvs_table *t, int kind, uint32_t *cursor);
  * have no entries (refcnt 0) when it goes: -1 otherwise. */
 uint32_t uvs_dest_new(struct uvs_table *t);
 int uvs_dest_free(struct uvs_table *t, uint32_t i);
+/* OVERLOAD anew, after a connection came or went or a threshold was set: full at the upper
+ * threshold, open again below the lower one, or below three quarters of the upper. */
+void uvs_dest_overload(struct uvs_dest *d);
 uint32_t uvs_service_new(struct uvs_table *t);
 void uvs_service_free(struct uvs_table *t, uint32_t i);
 

@@ -316,6 +316,10 @@ class DestRecord(_Record):
         if lib.uvs_dest_free(self._table._t, self.index):
             raise ValueError("destination still has connections")
 
+    def overload(self) -> None:
+        """OVERLOAD anew, after a threshold was set (ip_vs_dest_update_overload)."""
+        lib.uvs_dest_overload(self._c)
+
     def clear_stats(self) -> None:
         """Counters to zero (a revived destination of another service)."""
         ffi.buffer(ffi.addressof(self._c, "stats"))[:] = bytes(ffi.sizeof("struct uvs_stats"))

@@ -330,9 +330,8 @@ class Services:
         rec.vaf, rec.vaddr, rec.vport, rec.vfwmark = key.af, key.addr, key.port, key.fwmark
         rec.protocol, rec.service = key.protocol, dest.svc.rec.index
         rec.tun_type, rec.tun_port, rec.tun_flags = spec.tun_type, spec.tun_port, spec.tun_flags
-        if spec.u_threshold == 0 or spec.u_threshold > rec.u_threshold:
-            rec.flags &= ~DestFlag.OVERLOAD
         rec.u_threshold, rec.l_threshold = spec.u_threshold, spec.l_threshold
+        rec.overload()
         rec.weight = spec.weight
         if spec.weight:
             dest.last_weight = spec.weight

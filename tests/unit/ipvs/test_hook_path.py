@@ -571,6 +571,26 @@ def test_thresholds(world):
     assert not dest.overloaded
 
 
+def test_thresholds_edited(world):
+    """What Linux 6.1.0-57 answered, step by step: an edit looks at the load anew."""
+    svc = world.service(VIP, 53, 17)
+    world.server(svc, RIP[1], 53, u_threshold=4)
+    clients = iter(range(1024, 2000))
+
+    def new(n):
+        outs = [world.local_in(udp(CIP, next(clients), VIP, 53)).why for _ in range(n)]
+        return "".join("r" if why == Why.FORWARDED else "-" for why in outs)
+
+    assert new(5) == "rrrr-"
+    steps = [
+        ((5, 0), "-"), ((6, 0), "rr-"), ((100, 0), "r"), ((7, 0), "-"), ((12, 6), "-"), ((12, 9), "r"),
+        ((9, 0), "r-"), ((0, 0), "r"), ((50, 0), ""), ((11, 0), ""), ((51, 0), "r"),
+    ]  # fmt: skip
+    for (upper, lower), taken in steps:
+        world.edit(svc, RIP[1], 53, u_threshold=upper, l_threshold=lower)
+        assert new(len(taken)) == taken, (upper, lower)
+
+
 def test_one_packet_scheduling(world):
     svc = world.service(VIP, 53, 17, flags=4)
     world.server(svc, RIP[1], 53)
