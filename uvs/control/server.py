@@ -13,6 +13,7 @@ import fcntl
 import logging
 import os
 import socket
+import stat
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -104,8 +105,6 @@ class Client:
                 self.sock.send(datagram, socket.MSG_NOSIGNAL)
             except BlockingIOError:
                 self._pending = datagram
-                if self._stuck is None:
-                    self._stuck = self.server.loop.call_later(STUCK_S, self._give_up)
                 break
             except OSError:
                 self.close()
@@ -113,6 +112,8 @@ class Client:
             self._pending = None
             self._calm()
             dumped += bool(self._out) and not isinstance(self._out[0], bytes)
+        if self._stuck is None:
+            self._stuck = self.server.loop.call_later(STUCK_S, self._give_up)
         self._turn(writing=True)
 
     def _calm(self) -> None:
@@ -256,6 +257,10 @@ def _clear(path: str) -> None:
     except FileNotFoundError:
         return
     except ConnectionRefusedError:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            raise FileExistsError(
+                errno.EEXIST, f"{path} is no socket: move it away, or name another with --socket"
+            ) from None
         logging.getLogger("uvs.control").info("replacing the socket of a dead director: %s", path)
         os.unlink(path)
         return

@@ -109,7 +109,7 @@ def _service(svc: Service) -> dict[str, Any]:
     return {
         "family": key.af,
         "protocol": key.protocol,
-        "address": socket.inet_ntop(key.af, key.addr),
+        "address": socket.inet_ntop(key.af, key.addr or bytes(4 if key.af == AF_INET else 16)),
         "port": key.port,
         "fwmark": key.fwmark,
         "scheduler": spec.sched_name,
@@ -144,7 +144,7 @@ def decode(text: bytes) -> Saved:
     """The file's text, checked member by member. DamagedError."""
     try:
         top = json.loads(text)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise DamagedError(f"no JSON: {e}") from None
     if _member(top, "version", int) != VERSION:
         raise DamagedError(f"written by another version of uvs (version {top['version']})")
@@ -185,10 +185,11 @@ def _address(row: Any) -> tuple[int, bytes]:
     af = _number(row, "family", AF_INET6)
     if af not in (AF_INET, AF_INET6):
         raise DamagedError(f"family is neither {AF_INET} nor {AF_INET6}")
+    text = _member(row, "address", str)
     try:
-        return af, socket.inet_pton(af, _member(row, "address", str))
-    except OSError:
-        raise DamagedError(f"no address of its family: {row['address']!r}") from None
+        return af, socket.inet_pton(af, text)
+    except (OSError, ValueError):
+        raise DamagedError(f"no address of its family: {text!r}") from None
 
 
 _U16, _U32 = 0xFFFF, 0xFFFFFFFF
