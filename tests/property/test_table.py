@@ -47,6 +47,11 @@ class Entry:
     state: int = 0
     timeout: int = 3000
     control: Entry | None = None
+    not_before: int = 0  # made due when the wheel had already passed: its next tick
+
+    @property
+    def due(self) -> int:
+        return max(self.deadline, self.not_before)
 
     @property
     def template(self) -> bool:
@@ -166,6 +171,7 @@ class TableMachine(RuleBasedStateMachine):
         self.dir = tempfile.TemporaryDirectory()
         self.path = str(Path(self.dir.name, "connections"))
         self.now = START
+        self.turned = START - TICK_MS * MS  # the last tick that the wheel has visited
         self.table = Table(self.path, 1000, now=self.now)
         pairs = zip(METHODS, thresholds, strict=True)
         self.model = Model([Server(m, u, min(u, low)) for m, (u, low) in pairs])
@@ -280,6 +286,7 @@ class TableMachine(RuleBasedStateMachine):
         if self.alive(entry):
             self.table.conn_expire_now(self.conn(entry), self.now)
             entry.deadline = min(entry.deadline, self.now)
+            entry.not_before = self.turned + TICK_MS * MS
 
     @rule(entry=consumes(made))
     def delete(self, entry: Entry) -> None:
@@ -330,7 +337,8 @@ class TableMachine(RuleBasedStateMachine):
     def turn(self) -> None:
         """The wheel, at a tick; of a controller and its last connection due together either may be first."""
         self.table.expire(self.now)
-        due = [e for e in self.model.entries if e.deadline <= self.now]
+        self.turned = self.now
+        due = [e for e in self.model.entries if e.due <= self.now]
         for entry in sorted(due, key=lambda e: sum(e.is_above(o) for o in due)):
             if not self.alive(entry):
                 continue
@@ -345,7 +353,7 @@ class TableMachine(RuleBasedStateMachine):
     def advance(self, ticks: int) -> None:
         end = self.now + ticks * TICK_MS * MS
         while self.model.entries:
-            due = max(min(e.deadline for e in self.model.entries), self.now)
+            due = max(min(e.due for e in self.model.entries), self.now)
             if due > end:
                 break
             self.now = due
@@ -359,6 +367,9 @@ class TableMachine(RuleBasedStateMachine):
         self.table.close()
         self.table = Table(self.path, 1000, now=self.now)
         assert self.table.message == ""
+        self.turned = self.now - TICK_MS * MS
+        for entry in self.model.entries:
+            entry.not_before = 0
         self.model.entries.sort(key=lambda e: (e.deadline - e.timeout * MS, e.index), reverse=True)
 
     # ---- always
