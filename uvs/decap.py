@@ -27,7 +27,7 @@ from uvs.systemd import notify
 INNER = {4: socket.AF_INET, 41: socket.AF_INET6}
 
 # The device that is there when the kernel has a module for outer family and protocol. Such a module answers
-# tunnel packets that none of its devices takes with ICMP errors, raw socket or not (tunnel4_rcv, tunnel6_rcv).
+# tunnel packets that none of its devices takes with ICMP errors, raw socket or not (tunnel4_rcv).
 KERNELS_OWN = {
     (socket.AF_INET, 4): "tunl0",
     (socket.AF_INET, 41): "sit0",
