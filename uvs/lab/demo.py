@@ -97,9 +97,9 @@ def _family(story: Story, lab: Lab, family: int, in_detail: bool) -> tuple[str, 
         processes.uvsadm(lab, *argv)
     with Client(str(lab.path(SOCKET))) as director:
         director.record(1 if in_detail else 0)
-        fetch = ["python3", "-m", "uvs.lab.fetch", "-n", str(REQUESTS), url(family)]
-        story.command("client", fetch)
-        answers = lab.run("client", [sys.executable, "-P", *fetch[1:]], timeout=120).stdout.split("\n")[:-1]
+        fetch = ["uvs.lab.fetch", "-n", str(REQUESTS), url(family)]
+        story.command("client", ["python3", "-m", *fetch])
+        answers = lab.run("client", [*processes.PYTHON, *fetch], timeout=120).stdout.split("\n")[:-1]
         story.tell(" ".join(answers))
         names = [host.name for host in lab.topology.servers]
         words, good = judge(f"{lab.topology.mode} IPv{family}", names, answers)

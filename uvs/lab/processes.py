@@ -12,8 +12,10 @@ from uvs.lab.namespaces import Lab
 from uvs.lab.topology import ECHO_PORT, FORWARDING, HTTP_PORT, service
 
 RUN = ("run", "--driver", "netfilterqueue")
-UVS = (sys.executable, "-P", "-m", "uvs.cli")
-UVSADM = (sys.executable, "-P", "-m", "uvs.adm.cli")
+# -P: the installed package, even if the command is typed in a checkout that is not built.
+PYTHON = (sys.executable, "-P", "-m")
+UVS = (*PYTHON, "uvs.cli")
+UVSADM = (*PYTHON, "uvs.adm.cli")
 
 
 def start_servers(lab: Lab) -> list[Daemon]:
