@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pickle
 import select
@@ -80,8 +81,12 @@ class Process(subprocess.Popen[Any]):
         reader, writer = os.pipe()
 
         def enter() -> None:
-            lab.join(host, pid_namespace=True)
-            child = os.fork()
+            try:
+                lab.join(host, pid_namespace=True)
+                child = os.fork()
+            except OSError as e:
+                os.write(writer, struct.pack("=i", -(e.errno or errno.EPERM)))
+                raise
             if child:
                 os.write(writer, struct.pack("=i", child))
                 _stand_by(child)
@@ -91,13 +96,15 @@ class Process(subprocess.Popen[Any]):
         self.program = 0
         try:
             super().__init__(list(argv), env=environment, preexec_fn=enter, **popen)
-            os.close(writer)
-            writer = -1
-            self.program = struct.unpack("=i", os.read(reader, 4))[0]
+        except subprocess.SubprocessError:
+            (number,) = struct.unpack("=i", os.read(reader, 4))
+            why = os.strerror(-number)
+            raise LabError(f"cannot enter the lab: {why}: is it gone, or another user's?") from None
+        else:
+            (self.program,) = struct.unpack("=i", os.read(reader, 4))
         finally:
             os.close(reader)
-            if writer >= 0:
-                os.close(writer)
+            os.close(writer)
 
     def send_signal(self, sig: int) -> None:
         """Send a signal to the program in the lab."""
