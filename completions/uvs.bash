@@ -23,7 +23,7 @@ _uvs()
 	run) words='--driver --queue-num --conn-max --socket --state-dir' ;;
 	lab) words='demo up down status exec' ;;
 	'lab demo') words='--mode -4 -6' ;;
-	'lab up') words='--mode --servers --services --no-offload --name' ;;
+	'lab up') words='--mode --servers --empty --no-offload --name' ;;
 	'lab down') words='--name --all' ;;
 	'lab status') words='--name' ;;
 	'lab exec') words='--name client director rs1 rs2 rs3 router' ;;

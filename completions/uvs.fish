@@ -24,7 +24,7 @@ complete -c uvs -n '__uvs_in lab demo' -s 4 -d 'IPv4 only'
 complete -c uvs -n '__uvs_in lab demo' -s 6 -d 'IPv6 only'
 complete -c uvs -n '__uvs_in lab up' -l mode -x -a 'nat dr tun' -d 'forwarding method'
 complete -c uvs -n '__uvs_in lab up' -l servers -x -d 'how many real servers'
-complete -c uvs -n '__uvs_in lab up' -l services -d 'balanced from the start'
+complete -c uvs -n '__uvs_in lab up' -l empty -d 'no services yet'
 complete -c uvs -n '__uvs_in lab up' -l no-offload -d 'offloads off'
 complete -c uvs -n '__uvs_in lab up' -l name -x -d "the lab's name"
 complete -c uvs -n '__uvs_in lab down' -l name -x -d 'which lab'

@@ -93,7 +93,7 @@ def test_demo(uvs: Command) -> None:
 
 def test_a_lab_that_stays(uvs: Command, tmp_path: Path) -> None:
     """up, exec, status, down: two labs at once; nothing is left."""
-    up = uvs("lab", "up", "--services")
+    up = uvs("lab", "up")
     assert up.returncode == 0, up.stderr
     assert "uvs lab exec client -- curl -s http://192.0.2.100/" in up.stdout
     again = uvs("lab", "up")
@@ -101,7 +101,7 @@ def test_a_lab_that_stays(uvs: Command, tmp_path: Path) -> None:
         1,
         "uvs lab: lab 'lab' is up already: uvs lab down --name lab, or another --name\n",
     )
-    assert uvs("lab", "up", "--name", "second", "--mode", "dr", "--servers", "1").returncode == 0
+    assert uvs("lab", "up", "--name", "second", "--mode", "dr", "--servers", "1", "--empty").returncode == 0
 
     answers = uvs(
         "lab",

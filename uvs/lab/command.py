@@ -46,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     up = action("up", "make a lab that stays: client, director, real servers")
     up.add_argument("--mode", choices=MODES, default="nat", help="its forwarding method (default nat)")
     up.add_argument("--servers", type=int, default=3, metavar="N", help="how many real servers (default 3)")
-    up.add_argument("--services", action="store_true", help="HTTP and UDP echo are balanced from the start")
+    up.add_argument("--empty", action="store_true", help="no services: set them with uvsadm yourself")
     up.add_argument(
         "--no-offload", action="store_true", help="checksum and segmentation offload off, for packet captures"
     )
@@ -92,19 +92,19 @@ def up(args: argparse.Namespace) -> int:
                 lab.offload(False)
             processes.start_servers(lab)
             processes.start_director(lab)
-            if args.services:
+            if not args.empty:
                 processes.add_services(lab)
             registry.record(path, name, lab)
             lab.keep()
     print(plan.draw())
     print()
-    print(_next_steps(lab, "" if name == DEFAULT_NAME else f" --name {name}", args.services))
+    print(_next_steps(lab, "" if name == DEFAULT_NAME else f" --name {name}", args.empty))
     return 0
 
 
-def _next_steps(lab: Lab, option: str, ready: bool) -> str:
+def _next_steps(lab: Lab, option: str, empty: bool) -> str:
     commands = []
-    if not ready:
+    if empty:
         for argv in processes.service_commands(lab, 4):
             commands.append(f"uvs lab exec{option} director -- uvsadm {shlex.join(argv)}")
     commands += [
