@@ -18,7 +18,7 @@ from uvs.control.paths import default_socket, private_directory
 from uvs.control.server import Server
 from uvs.diverted import Diverted
 from uvs.egress import Egress
-from uvs.engine.core import Table, TableError, Why
+from uvs.engine.core import Table, Why
 from uvs.errors import UserError
 from uvs.ipvs.core import nf_hook
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict
@@ -69,10 +69,13 @@ def main(args: argparse.Namespace) -> int:
     )
     try:
         asyncio.run(director.run())
-    except (TableError, NetfilterError) as error:
-        raise UserError(error.strerror or str(error) if isinstance(error, OSError) else str(error)) from error
+    except NetfilterError as error:
+        raise UserError(str(error)) from error
     except PermissionError as error:
-        raise UserError(f"{error}: run it as root, or in a namespace of your own (uvs lab)") from error
+        mend = "run it as root, or in a namespace of your own (uvs lab)"
+        raise UserError(f"{error.strerror or error} ({error.filename or 'packet socket'}): {mend}") from error
+    except OSError as error:
+        raise UserError(error.strerror or str(error)) from error
     return 0
 
 
@@ -141,10 +144,11 @@ class Director:
             log.warning("%s", warning)
         self.saved.save(self.ipvs)
 
-        loop.add_reader(driver.fileno(), driver.run)
-        loop.add_reader(egress.fileno(), egress.events)
+        for fd, ready in ((driver.fileno(), driver.run), (egress.fileno(), egress.events)):
+            loop.add_reader(fd, ready)
+            self._undo.append(_unwatched(loop, fd))
         for period, work in ((TICK_S, self._tick), (SECOND_S, self._second), (ESTIMATE_S, self._estimate)):
-            _every(loop, period, work)
+            self._undo.append(_every(loop, period, work))
 
     # ---- packets
 
@@ -198,15 +202,25 @@ class Director:
 _HOOKS = {int(hook): hook for hook in Hook}
 
 
-def _every(loop: asyncio.AbstractEventLoop, period: float, work: Callable[[], None]) -> None:
+def _unwatched(loop: asyncio.AbstractEventLoop, fd: int) -> Callable[[], None]:
+    def undo() -> None:
+        loop.remove_reader(fd)
+
+    return undo
+
+
+def _every(loop: asyncio.AbstractEventLoop, period: float, work: Callable[[], None]) -> Callable[[], None]:
+    """Do `work` again and again; returns what ends it."""
+
     def turn() -> None:
-        loop.call_later(period, turn)
+        timers[0] = loop.call_later(period, turn)
         try:
             work()
         except Exception:  # a failing chore must not stop the next one
             log.exception("%s failed", work.__name__)
 
-    loop.call_later(period, turn)
+    timers = [loop.call_later(period, turn)]
+    return lambda: timers[0].cancel()
 
 
 def _sysctl(name: str, default: int) -> int:
