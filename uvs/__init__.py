@@ -1,8 +1,15 @@
 """uvs: LVS in userspace. A director that balances TCP, UDP and SCTP as IPVS does, without ip_vs."""
 
-from importlib.metadata import PackageNotFoundError, version
+__version__: str
 
-try:
-    __version__ = version("uvs")
-except PackageNotFoundError:  # run from a tree that was never installed
-    __version__ = "0+unknown"
+
+def __getattr__(name: str) -> str:
+    """`__version__` is looked up when it is asked for: importlib.metadata doubles a command's start-up."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("uvs")
+    except PackageNotFoundError:  # run from a tree that was never installed
+        return "0+unknown"
