@@ -42,15 +42,9 @@ require_debian() {
 	command -v apt-get dpkg-query >/dev/null || die "apt-get and dpkg-query are needed"
 }
 
-# as_root CMD...: directly, or by sudo; PACKAGES in the message says what for.
+# as_root CMD...: directly, or by sudo.
 as_root() {
-	if [[ $(id -u) == 0 ]]; then
-		"$@"
-	elif command -v sudo >/dev/null; then
-		sudo "$@"
-	else
-		die "run as root: apt-get install ${missing[*]}"
-	fi
+	if [[ $(id -u) == 0 ]]; then "$@"; else sudo "$@"; fi
 }
 
 # missing_packages NAME...: those that dpkg does not have installed, into the array `missing`.
@@ -69,6 +63,8 @@ install_packages() {
 	local missing log status=0
 	missing_packages "$@"
 	((${#missing[@]})) || return 0
+	[[ $(id -u) == 0 ]] || command -v sudo >/dev/null ||
+		die "Debian packages are missing; have them installed as root: apt-get install ${missing[*]}"
 	say "installing Debian packages: ${missing[*]}"
 	log=$(mktemp)
 	local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq)
