@@ -18,6 +18,10 @@ class Backend(Protocol):
     def kind(self) -> str:
         """Back ends of one kind see and replace each other's rules."""
 
+    @property
+    def program(self) -> str:
+        """The file that is run in the end: one program may bear several names."""
+
     def leftovers(self) -> set[int] | None:
         """Queue numbers named by rules of ours that are in the kernel now; None: nothing of ours is there."""
 

@@ -44,7 +44,7 @@ class Diversion:
 
     `queue` is the NFQUEUE number; `mark` under `mask` is on the packets that we sent ourselves; `backend`
     forces a back end by name (so does the environment variable UVS_BACKEND), else the first that works is
-    used. `put_back` counts how often check() had to act.
+    used. `put_back` counts how often somebody had taken our rules or sets away.
     """
 
     def __init__(self, queue: int, mark: int, mask: int, backend: str | None = None) -> None:
@@ -54,6 +54,7 @@ class Diversion:
         if self._forced is not None and self._forced not in BACKENDS:
             raise NetfilterError(f"no back end {self._forced!r}: choose one of {', '.join(BACKENDS)}")
         self._backend: Backend | None = None
+        self._rebuilt = False  # by flush(), not yet told by check()
         self._references: dict[Entry, int] = {}
         self._touched: set[Entry] = set()
 
@@ -128,17 +129,21 @@ class Diversion:
         except ToolError:
             # Somebody took our sets away: what we know is enough to make all of it again.
             self._install()
+            self._rebuilt = True
 
     def check(self) -> bool:
-        """Put our rules back if somebody flushed them. True if that was necessary.
+        """Put our rules back if somebody flushed them. True if that was necessary since the last check.
 
-        Cheap while nobody changes rules: one netlink question with nft and iptables-nft.
+        Cheap while nobody changes rules: one netlink question with nft and iptables-nft. Raises
+        NetfilterError if they cannot be put back; the next check tries again.
         """
-        if self._backend is None or self._backend.intact():
+        if self._backend is None:
             return False
-        self._install()
-        self.put_back += 1
-        return True
+        rebuilt, self._rebuilt = self._rebuilt, False
+        if not self._backend.intact():
+            self._install()
+            rebuilt = True
+        return rebuilt
 
     def stop(self) -> None:
         """Remove our rules and sets, and nothing else. Raises NetfilterError if a program fails."""
@@ -152,6 +157,7 @@ class Diversion:
 
     def _install(self) -> None:
         assert self._backend is not None
+        self.put_back += 1
         try:
             self._backend.install(self.plan)
         except ToolError as error:
@@ -171,8 +177,12 @@ class Diversion:
     def _leftovers(self) -> list[Backend]:
         """The back ends that find rules of ours in the kernel. NetfilterError: another director's."""
         found = []
+        seen = set()
         for make in BACKENDS.values():
             backend = make()
+            if backend.program in seen:
+                continue  # "iptables" is one of the other two
+            seen.add(backend.program)
             try:
                 queues = backend.leftovers()
             except ToolError:

@@ -5,6 +5,7 @@ Our rules are in chains of our own, `UVS-…`, with one jump each; our sets are 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from uvs.netfilter.plan import AF_INET, AF_INET6, ICMP_ERRORS, Class, Entry, Pla
 from uvs.netfilter.tool import ToolError, run, which
 
 PREFIX = "UVS-"
-TABLES = ("raw", "security", "mangle")
 SET_TYPES = {
     Set.SERVICES: "hash:ip,port",
     Set.VIPS: "hash:ip",
@@ -168,6 +168,12 @@ def parse_save(text: str) -> Listing:
     return Listing(ours, not others)
 
 
+def parse_saves(text: str) -> dict[str, Listing]:
+    """Read the `iptables-save` text of several tables, by name."""
+    parts = re.split(r"^\*(\S+)$", text, flags=re.MULTILINE)
+    return {table: parse_save(lines) for table, lines in zip(parts[1::2], parts[2::2], strict=True)}
+
+
 class Iptables:
     """The back end. `variant`: "" (what this system calls iptables), "-nft" or "-legacy"."""
 
@@ -205,25 +211,22 @@ class Iptables:
     def _families(self) -> list[int]:
         return [af for af in (AF_INET, AF_INET6) if which(self._program(af, "-restore"))]
 
-    def _present_tables(self, af: int) -> list[str]:
-        """Tables worth looking into: listing a legacy table makes the kernel create it."""
-        if self._uses_nft():
-            return list(TABLES)
-        proc = "ip_tables_names" if af == AF_INET else "ip6_tables_names"
+    def _list_all(self, af: int) -> dict[str, Listing]:
+        """All tables that exist: asking for a legacy one by name would make the kernel create it."""
         try:
-            with open(f"/proc/net/{proc}") as names:
-                present = names.read().split()
-        except OSError:
-            return []
-        return [table for table in TABLES if table in present]
+            return parse_saves(run(self._program(af, "-save")))
+        except ToolError:
+            return {}
 
     # ------------------------------------------------------------------------------------ interface
+    @property
+    def program(self) -> str:
+        name = self._program(AF_INET, "-restore")
+        return os.path.realpath(which(name) or name)
+
     def leftovers(self) -> set[int] | None:
         found = [
-            listing
-            for af in self._families()
-            for table in self._present_tables(af)
-            if (listing := self._try_list(af, table)) and listing.chains
+            listing for af in self._families() for listing in self._list_all(af).values() if listing.chains
         ]
         if not found and not self._sets():
             return None
@@ -283,11 +286,11 @@ class Iptables:
 
     def remove(self) -> None:
         for af in self._families():
-            for table in self._present_tables(af):
-                listing = self._try_list(af, table)
-                if listing is None or not listing.chains:
-                    continue
-                self._restore(af, listing.removal(table))
+            ours = {table: listing for table, listing in self._list_all(af).items() if listing.chains}
+            if not ours:
+                continue
+            self._restore(af, "".join(listing.removal(table) for table, listing in ours.items()))
+            for table, listing in ours.items():
                 if listing.empty and self._uses_nft():
                     self._drop_empty_table(af, table)
         for name in self._sets():
@@ -382,10 +385,10 @@ class Iptables:
         self._generation = generation
 
     def _drop_empty_table(self, af: int, table: str) -> None:
-        """iptables-nft leaves a table with empty base chains behind: remove it if it is nobody's."""
-        listing = self._try_list(af, table)
-        if listing is None or listing.ours or not listing.empty:
-            return
+        """iptables-nft leaves a table with empty base chains behind: remove it.
+
+        Should somebody have put a rule into it meanwhile, the kernel refuses.
+        """
         run(self._program(af), "-w", "10", "-t", table, "-X")
         # nf_tables families are NFPROTO_*: equal to AF_* for these two (include/uapi/linux/netfilter.h).
         nfnetlink.delete_empty_table(af, table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable
 
@@ -146,6 +147,10 @@ class Nft:
         self._shape: object = None
         self._expected = ""
         self._generation: int | None = None
+
+    @property
+    def program(self) -> str:
+        return os.path.realpath(which("nft") or "nft")
 
     def leftovers(self) -> set[int] | None:
         if which("nft") is None:
