@@ -1,4 +1,6 @@
-/* A test's way to let the real ipvsadm speak to a director: its generic netlink sockets become
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A test's way to let the real ipvsadm speak to a director: its generic netlink sockets become
  * connections to the Unix socket UVS_SOCKET, /proc/net/ip_vs_conn the file UVS_TEST_CONNS. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

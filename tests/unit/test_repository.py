@@ -139,24 +139,19 @@ def test_nothing_names_a_machine() -> None:
     assert found == []
 
 
-# What a unit test may be named after besides a module: the tree itself.
+# Unit tests of the tree itself.
 OF_THE_TREE = {"test_repository", "test_docs", "test_packaging"}
-# Tests of something that is spread over modules.
-SPREAD = {"test_hook_path": "ipvs/core.py", "test_schedulers": "ipvs/scheduling"}
 
 
 def test_unit_tests_mirror_the_package() -> None:
-    """tests/unit/X/test_Y*.py tests uvs/X/Y.py, or uvs/X/Y/, or csrc/Y.c when X is the engine."""
-    sources = {p.stem for p in C}
-    unknown = []
-    for path in sorted((ROOT / "tests/unit").rglob("test_*.py")):
-        folder = ROOT / "uvs" / path.parent.relative_to(ROOT / "tests/unit")
-        about = path.stem.removeprefix("test_")
-        known = {p.stem for p in folder.glob("*.py")} | {p.name for p in folder.glob("*/")}
-        if folder.name == "engine":
-            known |= sources
-        words = about.split("_")
-        names = {"_".join(words[: i + 1]) for i in range(len(words))}
-        if path.stem not in OF_THE_TREE | SPREAD.keys() and not names & known:
-            unknown.append(name(path))
-    assert unknown == []
+    """Tests of uvs/X/ stand in tests/unit/X/; tests of the module uvs/Y.py in tests/unit/test_Y.py."""
+    unit = ROOT / "tests/unit"
+    astray = []
+    for path in sorted(unit.rglob("test_*.py")):
+        if path.parent == unit:
+            known = {p.stem for p in (ROOT / "uvs").glob("*.py")}
+            if path.stem not in OF_THE_TREE and path.stem.removeprefix("test_") not in known:
+                astray.append(name(path))
+        elif not (ROOT / "uvs" / path.parent.relative_to(unit) / "__init__.py").exists():
+            astray.append(name(path))
+    assert astray == []
