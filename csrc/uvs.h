@@ -265,8 +265,8 @@ struct uvs_table_info {
  * mean nothing.  A file that is torn, foreign, of another layout, or not ours is
  * renamed to `path`.aside and a fresh one made; `msg` then says so (empty when there
  * is nothing to say).  NULL on failure with errno and the reason in `msg`. */
-struct uvs_table *uvs_table_open(const char *path, uint32_t conn_max, const uint8_t *boot_id,
-				 uint64_t now, char *msg, size_t msglen);
+struct uvs_table *uvs_table_open(const char *path, uint32_t conn_max, const uint8_t *boot_id, uint64_t now,
+				 char *msg, size_t msglen);
 void uvs_table_close(struct uvs_table *t);
 void uvs_table_info(const struct uvs_table *t, struct uvs_table_info *info);
 struct uvs_stats *uvs_table_total(struct uvs_table *t); /* kept in the arena's header */
