@@ -195,7 +195,7 @@ def test_a_saved_table_comes_back(table):
     one, other = World(), World()
     try:
         put(one.ipvs.services, table)
-        saved = state.decode(state.encode(one.ipvs))
+        saved, _ = state.decode(state.encode(one.ipvs))
         other.ipvs.services.attach(saved.services)
         assert content(other.ipvs.services) == content(one.ipvs.services)
         assert [[d.id for d in svc.dests] for svc in other.ipvs.services] == [
@@ -204,6 +204,57 @@ def test_a_saved_table_comes_back(table):
     finally:
         one.close()
         other.close()
+
+
+changes = st.lists(
+    st.tuples(st.sampled_from(["service", "gone", "dest", "dest", "dest", "off", "save"]), st.integers(0, 3), st.integers(0, 3)),
+    max_size=40,
+)  # fmt: skip
+
+
+@given(changes=changes)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_table_and_its_journal_are_the_table(changes, tmp_path_factory):
+    """However services and servers come, change, go and come again: what is read back is what was saved last."""
+    path = tmp_path_factory.mktemp("state") / "table.json"
+    world = World()
+    services = world.ipvs.services
+
+    def act(what, key, n):
+        there = next((svc for svc in services if svc.key == key), None)
+        dest = DestSpec(2, bytes([10, 2, 0, n + 1]), 80, weight=n + len(services))
+        if what == "service":
+            (services.edit_service if there else services.add_service)(ServiceSpec(key, timeout=n))
+        elif there and what == "gone":
+            services.del_service(key)
+        elif there and what == "dest":
+            known = there.dest(*dest_id(dest))
+            (services.edit_dest if known else services.add_dest)(key, dest)
+        elif there and what == "off" and there.dest(*dest_id(dest)):
+            services.del_dest(key, *dest_id(dest))
+
+    try:
+        with mock.patch.object(state, "JOURNAL_MIN", 8):
+            saved = state.SavedTable(path)
+            saved.restore(world.ipvs)
+            saved.save(world.ipvs)
+            for what, m, n in changes:
+                if what == "save":
+                    saved.save(world.ipvs)
+                else:
+                    act(what, ServiceKey(2, 6, b"\x0a\0\0\1", m + 1), n)
+            saved.save(world.ipvs)
+        loaded, message = state.SavedTable(path).load()
+        assert message == ""
+        assert [(spec.key, spec.timeout, dests) for spec, dests in loaded.services] == [
+            (svc.key, svc.spec.timeout, [d.spec for d in svc.dests]) for svc in services
+        ]
+    finally:
+        world.close()
+
+
+def dest_id(spec):
+    return spec.af, spec.addr, spec.port
 
 
 @pytest.fixture(scope="module")

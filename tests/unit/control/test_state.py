@@ -70,27 +70,103 @@ def test_only_the_owner_reads_it_and_nothing_else_is_left(world, saved, tmp_path
     assert list(tmp_path.iterdir()) == [saved.path]
 
 
-def test_an_unchanged_table_is_not_written_again(world, saved):
+def files(saved):
+    return sorted(path.name for path in saved.path.parent.iterdir())
+
+
+def test_a_change_costs_a_line(world, saved):
+    """The table is written once; a change is appended to the journal, and nothing without one."""
+    saved.restore(world.ipvs)
     saved.save(world.ipvs)
-    before = saved.path.stat().st_ino
-    saved.save(world.ipvs)
-    assert saved.path.stat().st_ino == before
+    assert files(saved) == ["table.json"]
     furnish(world)
     saved.save(world.ipvs)
-    assert saved.path.stat().st_ino != before
+    saved.save(world.ipvs)
+    assert files(saved) == ["table.json", "table.json.1"]
+    journal = saved.path.with_name("table.json.1")
+    assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+    before = journal.stat().st_size
+    world.ipvs.services.add_service(ServiceSpec(KEY._replace(port=81)))
+    saved.save(world.ipvs)
+    assert 0 < journal.stat().st_size - before < 400
 
 
-def test_a_crash_while_writing_leaves_the_old_table(world, saved, monkeypatch):
+def test_a_long_journal_is_made_a_table(world, saved, monkeypatch):
+    monkeypatch.setattr(state, "JOURNAL_MIN", 20)
+    saved.restore(world.ipvs)
+    for port in range(1, 50):
+        world.ipvs.services.add_service(ServiceSpec(KEY._replace(port=port)))
+        saved.save(world.ipvs)
+    assert len(files(saved)) <= 2
+    assert len(state.SavedTable(saved.path).load()[0].services) == 49
+
+
+@pytest.fixture
+def journalled(world, saved):
+    """A table with one service, and a journal with the others."""
+    saved.restore(world.ipvs)
+    world.ipvs.services.add_service(ServiceSpec(KEY._replace(port=79)))
+    saved.save(world.ipvs)
+    furnish(world)
+    saved.save(world.ipvs)
+    return saved.path.with_name("table.json.1")
+
+
+def test_a_torn_last_line_was_never_acknowledged(saved, journalled):
+    text = journalled.read_bytes()
+    for cut in (1, 10):
+        journalled.write_bytes(text[:-cut])
+        loaded, message = saved.load()
+        assert (len(loaded.services), message) == (4, "")
+        assert loaded.timeouts == (900, 120, 300)  # the last line was the settings
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"nonsense",
+        b"[]",
+        b'["add_dest", [2, 6, "0a000001", 99, 0], {}]',
+        b'["del_service", [2, 6, "0a000001", 99, 0]]',
+        b'["add_service", 7]',
+        b'["add_service", [[]], {}]',
+        b'["frobnicate", [2, 6, "0a000001", 80, 0]]',
+        b'{"timeouts": 1}',
+    ],
+)
+def test_a_damaged_journal_is_set_aside(saved, journalled, line):
+    journalled.write_bytes(journalled.read_bytes() + line + b"\n")
+    loaded, message = saved.load()
+    assert message.startswith("the journal of the saved table is damaged (")
+    assert len(loaded.services) == 1  # what is whole
+    assert files(saved) == ["table.json", "table.json.damaged"]
+
+
+def test_a_journal_of_an_older_table_is_never_read(world, saved, journalled):
+    old = journalled.read_bytes()
+    again = World()
+    other = state.SavedTable(saved.path)
+    other.restore(again.ipvs)
+    other.save(again.ipvs)
+    assert files(saved) == ["table.json"]
+    journalled.write_bytes(old)  # as if the crash came before it was removed
+    loaded, message = state.SavedTable(saved.path).load()
+    assert (len(loaded.services), message) == (4, "")
+    again.close()
+
+
+def test_a_failed_write_leaves_the_old_table_and_is_made_good(world, saved, monkeypatch):
     furnish(world)
     saved.save(world.ipvs)
     before = saved.path.read_bytes()
     world.ipvs.services.flush()
+    other = state.SavedTable(saved.path)
     with monkeypatch.context() as m:
         m.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         with pytest.raises(OSError, match=r"cannot be saved to .*table\.json: No space left"):
-            saved.save(world.ipvs)
+            other.save(world.ipvs)
     assert saved.path.read_bytes() == before
-    saved.save(world.ipvs)  # what the failed try left is no hindrance
+    other.save(world.ipvs)  # what the failed try left is no hindrance
     assert saved.path.read_bytes() != before
 
 
