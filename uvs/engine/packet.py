@@ -1,0 +1,157 @@
+"""Packets: parsed headers, checksums, rewriting (`csrc/packet.c`, `csum.c`, `xmit_*.c`, `frag.c`), typed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from uvs.engine.binding import ffi, lib, number, put_packed, unpacked
+
+if TYPE_CHECKING:
+    from uvs.engine.table import Conn
+
+
+_LITTLE = bytes(ffi.buffer(ffi.new("uint16_t *", 1))) == b"\1\0"
+
+
+class Header:
+    """One parsed IP header (`struct uvs_iphdr`): a packet's own, or one quoted in an ICMP error."""
+
+    __slots__ = ("_c", "_owner")
+
+    def __init__(self, cdata: Any = None, owner: Any = None) -> None:
+        self._c = ffi.new("struct uvs_iphdr *") if cdata is None else cdata
+        self._owner = owner  # keeps the packet alive that this header is a part of
+
+    af = number("af", "address family, 2 or 10")
+    protocol = number("protocol", "transport protocol number")
+    flags = number("flags", "`Hdr` bits; INVERSE may be set and cleared")
+    off = number("off", "offset of this IP header in the packet, bytes")
+    len = number("len", "offset of the transport header in the packet, bytes")
+    end = number("end", "offset of the datagram's readable end, bytes")
+    fragoffs = number("fragoffs", "bytes before this fragment")
+    sport = number("sport", "source port, host order")
+    dport = number("dport", "destination port, host order")
+    tos = number("tos", "TOS or traffic class")
+    ttl = number("ttl", "TTL or hop limit")
+    tcp_flags = number("tcp_flags", "TCP flag octet (with Hdr.L4)")
+    icmp_type = number("icmp_type", "ICMP type (with Hdr.L4)")
+    icmp_code = number("icmp_code", "ICMP code (with Hdr.L4)")
+    chunk = number("chunk", "type of the first SCTP chunk, 255 = none")
+    next_chunk = number("next_chunk", "type of the second SCTP chunk, 255 = none")
+    segment = number("segment", "TCP payload bytes (with Hdr.L4)")
+
+    @property
+    def saddr(self) -> bytes:
+        """Source address, packed."""
+        return unpacked(self._c.saddr, self._c.af)
+
+    @property
+    def daddr(self) -> bytes:
+        """Destination address, packed."""
+        return unpacked(self._c.daddr, self._c.af)
+
+    @property
+    def inverse(self) -> bool:
+        """Are addresses and ports read swapped (the kernel's ip_vs_iph_inverse)?"""
+        return bool(self._c.flags & lib.UVS_HDR_INVERSE)
+
+    @inverse.setter
+    def inverse(self, on: bool) -> None:
+        if on:
+            self._c.flags |= lib.UVS_HDR_INVERSE
+        else:
+            self._c.flags &= ~lib.UVS_HDR_INVERSE
+
+
+class Packet:
+    """A packet in a buffer of the engine, reused from packet to packet."""
+
+    __slots__ = ("_c", "iph")
+
+    def __init__(self) -> None:
+        raw = lib.uvs_packet_new()
+        if raw == ffi.NULL:
+            raise MemoryError("no memory for a packet buffer")
+        self._c = ffi.gc(raw, lib.uvs_packet_free)
+        self.iph = Header(ffi.addressof(self._c, "iph"), self._c)
+
+    def load(self, data: bytes, mark: int = 0) -> int:
+        """Copy an IP datagram in and parse it: 0, or Why.SHORT or Why.MALFORMED."""
+        return lib.uvs_packet_load(self._c, ffi.from_buffer(data), len(data), mark)  # type: ignore[no-any-return]
+
+    def parse(self) -> int:
+        """Parse again what is in the buffer; returns as `load`."""
+        return lib.uvs_packet_parse(self._c)  # type: ignore[no-any-return]
+
+    def quoted(self) -> Header | None:
+        """The header quoted in this ICMP error, or None if it cannot be read."""
+        inner = Header()
+        return None if lib.uvs_quoted_parse(self._c, inner._c) else inner
+
+    def quoted_at(self, off: int, af: int) -> Header | None:
+        """The header of family `af` that starts `off` bytes into the packet, or None."""
+        inner = Header()
+        return None if lib.uvs_quoted_parse_at(self._c, off, af, inner._c) else inner
+
+    @property
+    def data(self) -> bytes:
+        """The IP datagram."""
+        return bytes(ffi.buffer(self._c.data, self._c.len))
+
+    @property
+    def view(self) -> Any:
+        """The IP datagram as a writable buffer, valid until the next load or encapsulation."""
+        return ffi.buffer(self._c.data, self._c.len)
+
+    len = number("len", "bytes of the IP datagram")
+    mark = number("mark", "netfilter mark")
+
+    def l4_csum_ok(self) -> bool:
+        """Is the transport (or ICMP) checksum right? False for fragments."""
+        return bool(lib.uvs_l4_csum_ok(self._c))
+
+    def csum_fill(self) -> None:
+        """Compute the IPv4 header checksum and the transport checksum."""
+        lib.uvs_csum_fill(self._c)
+
+    def decrease_ttl(self) -> int:
+        """TTL or hop limit less one: 0, or Why.TTL with the packet untouched."""
+        return lib.uvs_decrease_ttl(self._c)  # type: ignore[no-any-return]
+
+    def dnat(self, conn: Conn) -> None:
+        """Request: destination := real server (ip_vs_nat_xmit)."""
+        lib.uvs_dnat(self._c, conn._c)
+
+    def snat(self, conn: Conn) -> None:
+        """Reply: source := virtual service (handle_response)."""
+        lib.uvs_snat(self._c, conn._c)
+
+    def nat_icmp(self, quoted: Header, conn: Conn, inout: int) -> None:
+        """ip_vs_nat_icmp: an ICMP error and the header it quotes; inout 1 = from the server."""
+        lib.uvs_nat_icmp(self._c, quoted._c, conn._c, inout)
+
+    def encap_ipip(self, af: int, saddr: bytes, daddr: bytes, pmtu_disc: bool, ident: int) -> int:
+        """Put an outer header in front: 0, or Why.TOO_BIG beyond 65535 bytes."""
+        src, dst = ffi.new("union uvs_addr *"), ffi.new("union uvs_addr *")
+        put_packed(src, saddr)
+        put_packed(dst, daddr)
+        return lib.uvs_encap_ipip(self._c, af, src, dst, pmtu_disc, ident)  # type: ignore[no-any-return]
+
+    def fragments(self, mtu: int, ident: int) -> list[bytes] | None:
+        """The fragments of this packet for `mtu`, or None if it cannot be cut."""
+        out = ffi.new("uint8_t[]", max(mtu, 1))
+        parts: list[bytes] = []
+        while (n := lib.uvs_fragment(self._c, mtu, len(parts), ident, out)) > 0:
+            parts.append(bytes(ffi.buffer(out, n)))
+        return parts if n == 0 else None
+
+
+def checksum(data: bytes) -> int:
+    """RFC 1071 checksum of bytes, as the number that stands in the packet (big-endian)."""
+    value: int = lib.uvs_csum(ffi.from_buffer(data), len(data), 0)
+    return int.from_bytes(value.to_bytes(2, "little" if _LITTLE else "big"), "big")
+
+
+def crc32c(data: bytes) -> int:
+    """CRC32c of RFC 9260 appendix A (SCTP puts it into the packet little-endian)."""
+    return lib.uvs_crc32c(ffi.from_buffer(data), len(data))  # type: ignore[no-any-return]
