@@ -51,6 +51,7 @@ class SavedTable:
         self._settings = ""
         self._number = 0
         self._lines = 0  # in the journal
+        self._size = 0  # services and destinations in the table
         self._whole = False  # is there a table that the journal can continue?
 
     def _journal(self, number: int) -> Path:
@@ -64,7 +65,7 @@ class SavedTable:
         if settings != self._settings:
             self._changes.append(settings)
         try:
-            if not self._whole or self._lines + len(self._changes) > max(JOURNAL_MIN, _size(ipvs)):
+            if not self._whole or self._lines + len(self._changes) > max(JOURNAL_MIN, self._size):
                 self._write(ipvs)
             elif self._changes:
                 with open(self._journal(self._number), "ab", opener=_private) as f:
@@ -91,6 +92,7 @@ class SavedTable:
             self._journal(self._number).unlink()
         self._number += 1
         self._lines = 0
+        self._size = sum(1 + len(svc.dests) for svc in ipvs.services)
         self._whole = True
 
     def _changed(self, event: str, svc: Service, dest: Dest | None) -> None:
@@ -174,10 +176,6 @@ def _settings(ipvs: NetnsIpvs) -> dict[str, Any]:
         "timeouts": timeouts(ipvs.table),
         "sysctls": {name: str(ipvs.sysctl.get(name)) for name in ipvs.sysctl.names()},
     }
-
-
-def _size(ipvs: NetnsIpvs) -> int:
-    return sum(1 + len(svc.dests) for svc in ipvs.services)
 
 
 def _key(svc: Service) -> tuple[int, int, str, int, int]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pkgutil
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
@@ -39,14 +40,19 @@ class Scheduler:
         raise NotImplementedError
 
 
+@cache
+def _found() -> tuple[str, ...]:
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__)))
+
+
 def names() -> list[str]:
     """The schedulers there are."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__))
+    return list(_found())
 
 
 def find(name: str) -> type[Scheduler] | None:
     """The scheduler of that name (ip_vs_scheduler_get), None if there is none."""
-    if name not in names():
+    if name not in _found():
         return None
     module = import_module(f"{__name__}.{name}")
     found: type[Scheduler] = module.SCHEDULER
