@@ -35,6 +35,15 @@ MESSAGES: dict[tuple[int, str], str] = {
     (errno.EOPNOTSUPP, ""): "Operation not supported with IPv6",
     (errno.EAFNOSUPPORT, ""): "Operation not supported with specified address family",
     (errno.EMSGSIZE, ""): "Module is wrong version",
+    # What this director does not do yet; a kernel's IPVS does not refuse these.
+    (errno.EOPNOTSUPP, "start-daemon"): "Operation not supported: this director has no sync daemon yet",
+    **{
+        (
+            errno.EOPNOTSUPP,
+            name,
+        ): "Operation not supported: this director tunnels by ipip alone, not gue or gre"
+        for name in ("add-server", "edit-server")
+    },
 }
 LISTINGS = ("list", "save")
 
@@ -94,8 +103,6 @@ def execute(client: Client, command: Command) -> int:
 def explain(e: IpvsError, name: str) -> str:
     """ipvsadm's words for an errno."""
     number = e.errno or 0
-    if number == errno.EOPNOTSUPP and name in ("start-daemon", "stop-daemon"):
-        return "Operation not supported: this director has no sync daemon yet"
     return MESSAGES.get((number, name)) or MESSAGES.get((number, "")) or os.strerror(number)
 
 
