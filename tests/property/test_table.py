@@ -332,6 +332,20 @@ class TableMachine(RuleBasedStateMachine):
         args = af, proto, addr(af, c), addr(af, 100), vp
         self.is_(self.table.ct_in_get(*args), self.model.find_template(*args))
 
+    @rule(entry=made, of=st.sampled_from(["server", "virtual"]), off=st.sampled_from([0, 0, 1]))
+    def look_around(self, entry: Entry, of: str, off: int) -> None:
+        """For the packets of an entry, there or gone, and those of a neighbour."""
+        key = entry.af, entry.protocol
+        args = entry.caddr, entry.cport or 3, entry.vaddr, entry.vport
+        iph = header(entry.protocol, *args)
+        self.is_(self.table.conn_in_get(iph), self.model.find_in(*key, *args))
+        self.is_(self.table.conn_in_get_batch([iph, iph])[1], self.model.find_in(*key, *args))
+        src, port = (entry.daddr, entry.dport) if of == "server" else (entry.vaddr, entry.vport)
+        reply = src, port + off, entry.caddr, entry.cport
+        self.is_(self.table.conn_out_get(header(entry.protocol, *reply)), self.model.find_out(*key, *reply))
+        template = *key, entry.caddr, entry.vaddr, entry.vport
+        self.is_(self.table.ct_in_get(*template), self.model.find_template(*template))
+
     # ---- time
 
     def turn(self) -> None:
@@ -349,7 +363,7 @@ class TableMachine(RuleBasedStateMachine):
             else:
                 self.model.expire(entry, self.now)
 
-    @rule(ticks=st.one_of(st.integers(0, 40), st.integers(0, 20_000)))
+    @rule(ticks=st.sampled_from([0, 1, 1, 8, 8, 25, 500, 8000]) | st.integers(0, 20_000))
     def advance(self, ticks: int) -> None:
         end = self.now + ticks * TICK_MS * MS
         while self.model.entries:
@@ -396,5 +410,5 @@ class TableMachine(RuleBasedStateMachine):
 
 TestTable = TableMachine.TestCase
 TestTable.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=80, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
 )
