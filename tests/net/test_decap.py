@@ -91,7 +91,10 @@ class RealServer:
 def start(*options: str, notify: str = "") -> subprocess.Popen[str]:
     environment = os.environ | {"NOTIFY_SOCKET": notify}
     argv = [sys.executable, "-m", "uvs.cli", "decap", *options]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        argv, stdout=pipe, stderr=pipe, text=True, env=environment, preexec_fn=die_with_parent
+    )
 
 
 def datagram(v: int, text: bytes, dst: str = "") -> bytes:
@@ -250,7 +253,8 @@ def test_without_privilege() -> None:
     argv = [
         sys.executable,
         "-c",
-        "import os; os.setgid(0); from uvs.cli import main; raise SystemExit(main(['decap']))",
+        "import os; os.setgid(0); from uvs.lab.holder import die_with_parent
+from uvs.cli import main; raise SystemExit(main(['decap']))",
     ]
     drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
     done = subprocess.run([*drop, *argv], capture_output=True, text=True)

@@ -35,15 +35,17 @@ def ordinary() -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def uvs(ordinary: list[str], tmp_path: Path) -> Command:
-    """Runs `uvs ARGUMENTS` as an ordinary user with a runtime directory of its own."""
+def uvs(ordinary: list[str], tmp_path: Path) -> Iterator[Command]:
+    """Runs `uvs ARGUMENTS` as an ordinary user with a runtime directory of its own; no lab survives the test."""
     environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)}
 
     def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         argv = [*ordinary, *UVS, *arguments]
         return subprocess.run(argv, env=environment, input=stdin, capture_output=True, text=True, timeout=200)
 
-    return run
+    yield run
+    if any(tmp_path.glob("uvs/lab/*.json")):
+        run("lab", "down", "--all")
 
 
 def holders(pids: set[int] | None = None) -> set[int]:
