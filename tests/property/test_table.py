@@ -341,7 +341,7 @@ class TableMachine(RuleBasedStateMachine):
         self.is_(self.table.conn_in_get(iph), self.model.find_in(*key, *args))
         self.is_(self.table.conn_in_get_batch([iph, iph])[1], self.model.find_in(*key, *args))
         src, port = (entry.daddr, entry.dport) if of == "server" else (entry.vaddr, entry.vport)
-        reply = src, port + off, entry.caddr, entry.cport
+        reply = src, (port + off) & 0xFFFF, entry.caddr, entry.cport
         self.is_(self.table.conn_out_get(header(entry.protocol, *reply)), self.model.find_out(*key, *reply))
         template = *key, entry.caddr, entry.vaddr, entry.vport
         self.is_(self.table.ct_in_get(*template), self.model.find_template(*template))
