@@ -36,9 +36,19 @@ def test_an_innocent_program_ends_well(env: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", ["unit", "property"])
-def test_engine_tests(env: dict[str, str], folder: str) -> None:
+@pytest.mark.parametrize("tests", ["unit/engine", "property"])
+def test_engine_tests(env: dict[str, str], tests: str) -> None:
+    """The property tests of the table and of the hook path besides."""
     done = sanitized.python(
-        env, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/{folder}/engine", timeout=600
+        env | {"UVS_HYPOTHESIS_PROFILE": "sanitized"},
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "2",
+        f"tests/{tests}",
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout[-6000:]

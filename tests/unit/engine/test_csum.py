@@ -131,6 +131,14 @@ def test_udp_never_sends_zero(ip: Any) -> None:
     assert pkt.l4_csum_ok()
 
 
+def test_udp_checksum_ends_where_the_udp_length_says() -> None:
+    """RFC 768: what follows in the IP datagram is not of the UDP one."""
+    pkt = loaded(V4 / UDP(sport=1, dport=2, len=10) / b"ab" / b"more")
+    pkt.csum_fill()
+    assert pkt.data[26:28] == bytes(V4 / UDP(sport=1, dport=2) / b"ab")[26:28]
+    assert pkt.l4_csum_ok()
+
+
 def test_fragments_keep_their_transport_checksum() -> None:
     pkt = loaded(IP(src=CLIENT, dst=VIP, flags="MF", chksum=1) / TCP(chksum=0x1234) / b"abc")
     pkt.csum_fill()
