@@ -18,6 +18,8 @@ from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
 from support.sandbox import Host, ip, sandboxed, sysctl, wait_for
 
+from uvs.lab.holder import die_with_parent
+
 DIRECTOR = {4: "10.0.0.1", 6: "fd00::1"}
 SERVER = {4: "10.0.0.2", 6: "fd00::2"}
 VIP = {4: "192.0.2.1", 6: "2001:db8::1"}
@@ -253,8 +255,7 @@ def test_without_privilege() -> None:
     argv = [
         sys.executable,
         "-c",
-        "import os; os.setgid(0); from uvs.lab.holder import die_with_parent
-from uvs.cli import main; raise SystemExit(main(['decap']))",
+        "import os; os.setgid(0); from uvs.cli import main; raise SystemExit(main(['decap']))",
     ]
     drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
     done = subprocess.run([*drop, *argv], capture_output=True, text=True)
