@@ -284,13 +284,15 @@ uint32_t uvs_record_next(struct uvs_table *t, int kind, uint32_t *cursor);
  * have no entries (refcnt 0) when it goes: -1 otherwise. */
 uint32_t uvs_dest_new(struct uvs_table *t);
 int uvs_dest_free(struct uvs_table *t, uint32_t i);
-/* OVERLOAD anew, after a connection came or went or a threshold was set: full at the upper
- * threshold, open again below the lower one, or below three quarters of the upper. */
-void uvs_dest_overload(struct uvs_dest *d);
 uint32_t uvs_service_new(struct uvs_table *t);
 void uvs_service_free(struct uvs_table *t, uint32_t i);
 
-/* Lookups (reference 2.2).  NULL: none.  `iph` says by UVS_HDR_INVERSE how to read it. */
+/* OVERLOAD anew, after a connection came or went or a threshold was set: full at the upper
+ * threshold, open again below the lower one, or below three quarters of the upper. */
+void uvs_dest_overload(struct uvs_dest *d);
+
+/* Lookups (ip_vs_conn_in_get, ip_vs_conn_out_get, ip_vs_ct_in_get).  NULL: none.  `iph` says by
+ * UVS_HDR_INVERSE how to read it. */
 struct uvs_conn *uvs_conn_in_get(struct uvs_table *t, const struct uvs_iphdr *iph);
 struct uvs_conn *uvs_conn_out_get(struct uvs_table *t, const struct uvs_iphdr *iph);
 struct uvs_conn *uvs_ct_in_get(struct uvs_table *t, const struct uvs_conn_param *key); /* templates */
@@ -298,7 +300,7 @@ struct uvs_conn *uvs_ct_in_get(struct uvs_table *t, const struct uvs_conn_param 
 void uvs_conn_in_get_batch(struct uvs_table *t, const struct uvs_iphdr *iph, uint32_t n, uint32_t *out);
 
 /* A new connection (ip_vs_conn_new): state 0, timeout 3 s, bound to `dest` (0 = none;
- * counters and OVERLOAD, reference 2.5), flags |= the destination's conn_flags, hashed
+ * counters and OVERLOAD, ip_vs_bind_dest), flags |= the destination's conn_flags, hashed
  * unless ONE_PACKET, filed with the timer.  NULL: table full. */
 struct uvs_conn *uvs_conn_new(struct uvs_table *t, const struct uvs_conn_param *p, uint32_t flags,
 			      uint32_t dest, uint64_t now);
@@ -349,10 +351,10 @@ int uvs_decrease_ttl(struct uvs_packet *p);
  * service); checksums incremental, UDP 0 over IPv4 made whole, SCTP CRC if a port changes. */
 void uvs_dnat(struct uvs_packet *p, const struct uvs_conn *c);
 void uvs_snat(struct uvs_packet *p, const struct uvs_conn *c);
-/* NAT of an ICMP error and its quoted header (reference 5.7). inout 1: from the server.  A fragment of
+/* NAT of an ICMP error and its quoted header (ip_vs_nat_icmp). inout 1: from the server.  A fragment of
  * such a message is left alone. */
 void uvs_nat_icmp(struct uvs_packet *p, const struct uvs_iphdr *quoted, const struct uvs_conn *c, int inout);
-/* Put an outer header in front (reference 5.4, ipip).  `id`: for an outer IPv4 without DF.
+/* Put an outer header in front (ip_vs_tunnel_xmit, ipip).  `id`: for an outer IPv4 without DF.
  * p->iph is the outer header afterwards.  0, or UVS_WHY_TOO_BIG beyond 65535. */
 int uvs_encap_ipip(struct uvs_packet *p, int af, const union uvs_addr *saddr, const union uvs_addr *daddr,
 		   int pmtu_disc, uint16_t id);

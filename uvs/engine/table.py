@@ -366,7 +366,7 @@ class Table:
         lib.uvs_timeouts(self._t, protocol)[state] = ms
 
     def secure_tcp(self, on: bool) -> None:
-        """Use the second TCP table (reference 3.2)."""
+        """Use the second TCP table (ip_vs_proto_tcp.c, tcp_states_dos)."""
         lib.uvs_secure_tcp(self._t, on)
 
 

@@ -341,7 +341,7 @@ def handle_response(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict
 
 
 def _tell_server(ipvs: NetnsIpvs, skb: Skb, iph: Header, pp: protocols.Protocol) -> Verdict:
-    """sysctl nat_icmp_send: a NAT server's packet of no connection is answered (reference 1.7, step 7)."""
+    """sysctl nat_icmp_send: a NAT server's packet of no connection is answered."""
     if not iph.flags & Hdr.PORTS or not ipvs.services.has_real_service(
         iph.af, iph.protocol, iph.saddr, iph.sport
     ):
@@ -358,7 +358,7 @@ def _tell_server(ipvs: NetnsIpvs, skb: Skb, iph: Header, pp: protocols.Protocol)
 
 
 def _is_error(iph: Header) -> bool:
-    """Is it an ICMP error that concerns a connection (reference 1.8)?"""
+    """Is it an ICMP error that concerns a connection?"""
     return iph.icmp_type in V4_ERRORS if iph.protocol == ICMP else iph.icmp_type < 128
 
 

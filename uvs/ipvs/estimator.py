@@ -1,4 +1,4 @@
-"""Counters as they are shown: two-second snapshots, zero baseline, rates (ip_vs_est.c, reference 7)."""
+"""Counters as they are shown: two-second snapshots, zero baseline, rates (ip_vs_est.c)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Persistent services: templates that bind a client to a real server (ip_vs_sched_persist; reference 1.5)."""
+"""Persistent services: templates that bind a client to a real server (ip_vs_core.c, ip_vs_sched_persist)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each balanced protocol decides: may this packet open a connection (ip_vs_proto_*.c; reference 1.3)?"""
+"""What each balanced protocol decides: may this packet open a connection (ip_vs_proto_*.c)?"""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class Services:
     def find(
         self, af: int, fwmark: int, protocol: int, vaddr: bytes, vport: int, ftp_from: int
     ) -> Service | None:
-        """ip_vs_service_find (reference 1.3): by mark, exactly, FTP data, port 0.
+        """ip_vs_service_find: by mark, exactly, FTP data, port 0.
 
         `ftp_from`: lowest unprivileged port of the host.
         """
@@ -243,7 +243,7 @@ class Services:
             self.total.zero()
 
     def estimate(self) -> None:
-        """Take the two-second snapshot of every counter (reference 7)."""
+        """Take the two-second snapshot of every counter (ip_vs_est.c)."""
         self.total.sample(self.table.total)
         for svc in self:
             svc.est.sample(svc.rec.stats)
@@ -394,7 +394,7 @@ class Services:
         for unclaimed in services.values():
             unclaimed.free()
 
-    # ---- the trash (reference 2.6)
+    # ---- the trash (ip_vs_ctl.c, ip_vs_trash_*)
 
     def _discard(self, dest: Dest) -> None:
         dest.rec.flags &= ~DestFlag.AVAILABLE

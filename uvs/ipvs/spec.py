@@ -17,7 +17,7 @@ SVC_F_SCHED1, SVC_F_SCHED2, SVC_F_SCHED3 = 8, 0x10, 0x20
 
 
 class IpvsError(OSError):
-    """A refused change; `errno` is what the kernel's IPVS answers (reference 6.2)."""
+    """A refused change; `errno` is what the kernel's IPVS answers."""
 
 
 class ServiceKey(NamedTuple):

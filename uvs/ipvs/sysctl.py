@@ -1,4 +1,4 @@
-"""IPVS's knobs, net.ipv4.vs.*: names, defaults and checks of the kernel (reference 9)."""
+"""IPVS's knobs, net.ipv4.vs.*: names, defaults and checks of the kernel (ip_vs_ctl.c, vs_vars)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transmitters: how a request leaves for its real server (ip_vs_xmit.c; reference 5)."""
+"""Transmitters: how a request leaves for its real server (ip_vs_xmit.c)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _crosses_boundary(ipvs: NetnsIpvs, skb: Skb, local: bool, mode: int) -> bool
 def ip_vs_get_out_rt(
     ipvs: NetnsIpvs, skb: Skb, cp: Conn, hdr: Header, af: int, daddr: bytes, mode: int
 ) -> Route | None:
-    """__ip_vs_get_out_rt and its IPv6 twin: route, boundary, TTL, MTU, in this order (reference 5.1).
+    """__ip_vs_get_out_rt and its IPv6 twin: route, boundary, TTL, MTU, in this order.
 
     None: the packet goes nowhere, `skb.why` says why, and its sender has been told where IPVS tells.
     `hdr`: the header that the connection was found by; one quoted in an ICMP error is never answered.
@@ -169,7 +169,7 @@ TRANSMITTERS: dict[int, Transmitter] = {
 
 
 def ip_vs_icmp_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, quoted: Header) -> Verdict:
-    """ip_vs_icmp_xmit: an ICMP error from the client's side, on to the real server (reference 1.8, 5.7)."""
+    """ip_vs_icmp_xmit: an ICMP error from the client's side, on to the real server."""
     if cp.flags & ConnFlag.FWD_MASK != ConnFlag.MASQ:
         transmit = TRANSMITTERS.get(cp.flags & ConnFlag.FWD_MASK)
         verdict = transmit(ipvs, skb, cp, quoted) if transmit else NF_ACCEPT

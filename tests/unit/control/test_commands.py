@@ -217,7 +217,7 @@ def test_zero(table, director):
 
     director.do(count)
     assert table.service(KEY).stats[:5] == (10, 20, 30, 40, 50)
-    assert table.service(KEY).stats.cps == ((10 << 9 >> 2) + 0x1FF) >> 10  # reference 7
+    assert table.service(KEY).stats.cps == ((10 << 9 >> 2) + 0x1FF) >> 10  # ip_vs_est.c
     table.zero(KEY)
     assert table.service(KEY).stats == messages.NO_STATS
     assert table.dests(KEY)[0].stats == messages.NO_STATS

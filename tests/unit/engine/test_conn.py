@@ -37,7 +37,7 @@ def found(conn: Conn | None) -> int:
 
 
 class TestLookup:
-    """Reference 2.2."""
+    """ip_vs_conn_in_get, ip_vs_conn_out_get, ip_vs_ct_in_get."""
 
     @pytest.mark.parametrize(("what", "change"), MISSES, ids=[m[0] for m in MISSES])
     def test_in(self, w: World, what: str, change: Callable[[Header], None]) -> None:
@@ -158,7 +158,7 @@ class TestLookup:
 
 
 class TestLife:
-    """Reference 2.4."""
+    """ip_vs_conn_expire, ip_vs_control_del."""
 
     def test_new(self, w: World) -> None:
         conn = w.new()
@@ -304,7 +304,7 @@ class TestLife:
 
 
 class TestDestination:
-    """Reference 2.5."""
+    """ip_vs_bind_dest, ip_vs_unbind_dest."""
 
     def test_what_counts_where(self, w: World) -> None:
         w.template()

@@ -194,7 +194,7 @@ EXAMPLES = {
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_worked_example(name: str) -> None:
-    """Reference 12.1 to 12.4; every packet restarts the timer with the state's time-out."""
+    """Whole connections; every packet restarts the timer with the state's time-out."""
     method, text = EXAMPLES[name]
     with World() as w:
         conn = w.new(method=method)

@@ -28,7 +28,7 @@ def test_worked_example_5(method: int) -> None:
 
 
 def test_only_a_reply_assures_the_template() -> None:
-    """Reference 3.3."""
+    """ip_vs_proto_udp.c."""
     with World() as w:
         template, conn = w.template(protocol=UDP), w.new(protocol=UDP)
         w.table.control_add(conn, template)
@@ -56,6 +56,6 @@ def test_ah_and_esp_follow_the_key_exchange(protocol: int) -> None:
 
 
 def test_other_names() -> None:
-    """Reference 3.3: templates of fwmark services have protocol 0; what has no states prints ERR!."""
+    """Templates of fwmark services have protocol 0; what has no states prints ERR!."""
     assert [state_name(p, 0) for p in (UDP, 0, AH, ESP, 1)] == ["UDP", "NONE", "ERR!", "ERR!", "ERR!"]
     assert state_name(UDP, 1) == "ERR!"
