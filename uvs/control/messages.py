@@ -1,8 +1,9 @@
 """The generic netlink family IPVS, version 1: commands, attributes, encoding and parsing.
 
-What include/uapi/linux/ip_vs.h numbers and net/netfilter/ipvs/ip_vs_ctl.c reads and writes. pyroute2's classes state most of it and are what the tests compare with; where they are
-wrong (0.9.7) this follows the kernel: TUN_PORT is in network order, an IPv6 NETMASK is a prefix length,
-DAEMON, TIMEOUT_* and INFO have a form.
+What include/uapi/linux/ip_vs.h numbers and net/netfilter/ipvs/ip_vs_ctl.c reads and writes. pyroute2's
+classes state most of it and are what the tests compare with; where they are wrong (0.9.7) this follows
+the kernel: TUN_PORT is in network order, an IPv6 NETMASK is a prefix length, DAEMON, TIMEOUT_* and INFO
+have a form.
 """
 
 from __future__ import annotations
