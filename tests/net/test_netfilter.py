@@ -16,9 +16,9 @@ import json
 import os
 import re
 import select
+import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +28,7 @@ import pytest
 from uvs.netfilter import Diversion, Element, NetfilterError, nfnetlink
 from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
 from uvs.netfilter.nfnetlink import has_net_admin
+from uvs.netfilter.probe import probe
 from uvs.netfilter.tool import environment
 
 AF_INET, AF_INET6 = int(socket.AF_INET), int(socket.AF_INET6)
@@ -56,10 +57,19 @@ def sh(command: str) -> str:
     ).stdout
 
 
-def backends() -> list[tuple[str, bool, str]]:
-    """What works in a namespace of its own."""
-    code = "import json; from uvs.netfilter.probe import probe; print(json.dumps(probe()))"
-    return json.loads(sh(f"unshare -n {sys.executable} -c '{code}'"))
+def backends() -> dict[str, tuple[bool, str]]:
+    """What works, tried in a namespace of its own."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        libc.unshare(CLONE_NEWNET)
+        os.write(writer, json.dumps({name: (ok, detail) for name, ok, detail in probe()}).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as answer:
+        found = json.loads(answer.read())
+    os.waitpid(pid, 0)
+    return found
 
 
 class Net:
@@ -197,7 +207,7 @@ def tap(net: Net) -> Iterator[Tap]:
     made.driver.close()
 
 
-WORKS = {name: (ok, detail) for name, ok, detail in backends()} if has_net_admin() else {}
+WORKS = backends() if has_net_admin() else {}
 FORCED = os.environ.get("UVS_BACKEND")
 
 
@@ -369,8 +379,8 @@ def user_rules() -> None:
 
 
 def rules() -> str:
-    """Everything that is in the kernel, without counters and comments."""
-    text = sh("nft -s list ruleset")
+    """Every rule that is in the kernel, without counters, comments and members of sets."""
+    text = sh("nft -s -t list ruleset")
     # iptables-nft leaves empty base chains in a table that has other rules.
     text = re.sub(r"\tchain [A-Z]+ {\n\t\ttype .*; policy accept;\n\t}\n", "", text)
     if WORKS["iptables-nft"][0]:
@@ -532,17 +542,21 @@ def test_flood_leaves_the_loop_its_turn(net: Net, diversion: Diversion, tap: Tap
 
 def test_queue_of_a_killed_director(net: Net) -> None:
     """Its queue is ours as soon as it is dead."""
-    code = (
-        "import time; from uvs.netfilter.netfilterqueue import NetfilterQueueDriver as D\n"
-        f"d = D({QUEUE}, lambda *_: True); print('bound', flush=True); time.sleep(60)"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as first:
-        assert first.stdout is not None
-        assert first.stdout.readline() == b"bound\n"
-        with pytest.raises(NetfilterError, match=f"queue {QUEUE} is taken"):
-            NetfilterQueueDriver(QUEUE, lambda *_: True)
-        first.kill()
-        NetfilterQueueDriver(QUEUE, lambda *_: True).close()
+    reader, writer = os.pipe()
+    first = os.fork()
+    if first == 0:
+        driver = NetfilterQueueDriver(QUEUE, lambda *_: True)
+        os.write(writer, b"bound")
+        time.sleep(60)
+        driver.close()
+    assert os.read(reader, 5) == b"bound"
+    with pytest.raises(NetfilterError, match=f"queue {QUEUE} is taken"):
+        NetfilterQueueDriver(QUEUE, lambda *_: True)
+    os.kill(first, signal.SIGKILL)
+    NetfilterQueueDriver(QUEUE, lambda *_: True).close()
+    os.waitpid(first, 0)
+    os.close(reader)
+    os.close(writer)
 
 
 def test_no_back_end(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:

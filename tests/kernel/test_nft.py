@@ -1,0 +1,60 @@
+"""nftables really exercised: the namespace tests, on Debian's kernel, with the nft back end forced.
+
+The kernel of a developer's machine may lack nft's `queue` statement (or iptables); the virtual machine of
+`tests/kernel/vm` has it. It emulates where the host has no virtualization, so one machine runs everything.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import uvs
+from uvs.engine import _core, _io
+
+ROOT = Path(__file__).parents[2]
+# What concerns the driver alone runs on the host, and a time under emulation says nothing.
+SELECTION = [
+    "tests/net/test_netfilter.py",
+    "-k",
+    "nft and not (twenty or handler or verdicts or cut or flood)",
+]
+# The machine's view of the disk is its own: make it one that has nothing but nft.
+ONLY_NFT = 'rm -f /usr/sbin/xtables-*-multi /usr/sbin/ipset; exec "$@"'
+
+
+def package(folder: Path) -> Path:
+    """The package as files: an editable installation would build again, slowly, inside."""
+    shutil.copytree(Path(uvs.__file__).parent, folder / "uvs", ignore=shutil.ignore_patterns("__pycache__"))
+    for module in (_core, _io):
+        shutil.copy(module.__file__, folder / "uvs/engine")
+    return folder
+
+
+def test_diversion_by_nft(tmp_path: Path) -> None:
+    variables = {
+        "UVS_BACKEND": "nft",
+        "PYTHONPATH": os.pathsep.join([str(package(tmp_path)), *filter(None, sys.path)]),
+        "MESONPY_EDITABLE_SKIP": os.pathsep.join(map(str, ROOT.glob("build/*"))),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    done = subprocess.run(
+        [
+            *(ROOT / "tests/kernel/vm", "--timeout", "600", "--"),
+            *("env", *(f"{name}={value}" for name, value in variables.items())),
+            *("sh", "-c", ONLY_NFT, "sh"),
+            *(sys.executable, "-S", "-P", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *SELECTION),
+        ],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert " passed" in done.stdout
+    assert " skipped" not in done.stdout, "the machine lacks what it is there for"

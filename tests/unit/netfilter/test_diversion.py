@@ -1,0 +1,111 @@
+"""Reference counts and bursts, over a back end that only writes down what it is told."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection
+
+import pytest
+
+from uvs.netfilter import diversion
+from uvs.netfilter.diversion import Diversion
+from uvs.netfilter.plan import AF_INET, Element, Entry, Plan
+from uvs.netfilter.tool import NetfilterError, ToolError
+
+WEB = Element("service", AF_INET, 6, socket.inet_aton("192.0.2.1"), 80)
+FTP = Element("service", AF_INET, 6, socket.inet_aton("192.0.2.1"), 21)
+ANY = Element("service", AF_INET, 17, socket.inet_aton("192.0.2.1"), 0)
+
+
+class Notebook:
+    name = kind = program = "notebook"
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.said: list[tuple[str, set[Entry], set[Entry]]] = []
+        self.whole = True
+        self.refuses = False
+
+    def leftovers(self) -> set[int] | None:
+        return None
+
+    def install(self, plan: Plan) -> None:
+        self.whole = True
+        self.said.append(("install", set(plan.entries), set()))
+
+    def change(self, plan: Plan, added: Collection[Entry], removed: Collection[Entry]) -> None:
+        if self.refuses:
+            raise ToolError("the set does not exist")
+        self.said.append(("change", set(added), set(removed)))
+
+    def intact(self) -> bool:
+        return self.whole
+
+    def remove(self) -> None:
+        self.said.append(("remove", set(), set()))
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    made = Notebook()
+    monkeypatch.setattr(diversion, "BACKENDS", {"notebook": lambda: made})
+    monkeypatch.setattr(diversion.nfnetlink, "has_net_admin", lambda: True)
+    monkeypatch.delenv("UVS_BACKEND", raising=False)
+    return made
+
+
+@pytest.fixture
+def started(backend: Notebook) -> Diversion:
+    made = Diversion(0, 1, 1)
+    made.start()
+    backend.said.clear()
+    return made
+
+
+def test_what_was_added_before_the_start_is_installed_at_once(backend: Notebook) -> None:
+    made = Diversion(0, 1, 1)
+    made.add(WEB)
+    made.start()
+    assert backend.said == [("install", {WEB.entry()}, set())]
+
+
+def test_a_burst_is_one_change_and_only_what_differs(backend: Notebook, started: Diversion) -> None:
+    for element in (WEB, WEB, FTP, ANY):  # FTP and ANY are the same member
+        started.add(element)
+    started.discard(WEB)
+    started.flush()
+    assert backend.said == [("change", {WEB.entry(), FTP.entry()}, set())]
+    started.discard(FTP)
+    started.add(WEB)
+    started.discard(WEB)
+    started.flush()
+    started.flush()
+    assert len(backend.said) == 1, "nothing differs"
+    started.discard(ANY)
+    started.discard(WEB)
+    started.flush()
+    assert backend.said[1:] == [("change", set(), {ANY.entry(), WEB.entry()})]
+
+
+def test_one_discard_too_many(started: Diversion) -> None:
+    with pytest.raises(KeyError):
+        started.discard(WEB)
+
+
+def test_a_change_that_fails_makes_all_of_it_again(backend: Notebook, started: Diversion) -> None:
+    backend.refuses = True
+    started.add(WEB)
+    started.flush()
+    assert backend.said == [("install", {WEB.entry()}, set())]
+    assert (started.check(), started.check(), started.put_back) == (True, False, 1)
+
+
+def test_check_puts_back(backend: Notebook, started: Diversion) -> None:
+    backend.whole = False
+    assert (started.check(), started.check(), started.put_back) == (True, False, 1)
+    assert backend.said == [("install", set(), set())]
+
+
+def test_unknown_back_end() -> None:
+    with pytest.raises(NetfilterError, match=r"no back end 'pf': choose one of nft, iptables"):
+        Diversion(0, 1, 1, "pf")
