@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from uvs.engine.binding import ffi, lib, number, put_packed, unpacked
+from uvs.engine.names import AF_INET
 
 if TYPE_CHECKING:
     from uvs.engine.table import Conn
 
 
+LOOPBACK6 = bytes(15) + b"\1"
 _LITTLE = bytes(ffi.buffer(ffi.new("uint16_t *", 1))) == b"\1\0"
 
 
@@ -49,6 +51,18 @@ class Header:
     def daddr(self) -> bytes:
         """Destination address, packed."""
         return unpacked(self._c.daddr, self._c.af)
+
+    @property
+    def to_many(self) -> bool:
+        """Is the destination multicast or the limited broadcast address?"""
+        first: int = self._c.daddr.b[0]
+        return first >= 224 if self._c.af == AF_INET else first == 0xFF
+
+    @property
+    def from_loopback(self) -> bool:
+        """Is the source 127.0.0.0/8 or ::1?"""
+        first: int = self._c.saddr.b[0]
+        return first == 127 if self._c.af == AF_INET else first == 0 and self.saddr == LOOPBACK6
 
     @property
     def inverse(self) -> bool:

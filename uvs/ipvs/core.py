@@ -72,7 +72,7 @@ def ip_vs_in(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
     iph, table, record = skb.iph, ipvs.table, skb.walk
     if record:
         record.step(0, "ip_vs_in", "begin", hook=skb.hook.name)
-    if _to_many(iph) and skb.hook != Hook.LOCAL_OUT:
+    if iph.to_many and skb.hook != Hook.LOCAL_OUT:
         return skb.accept(Why.NOT_FOR_HOST)
     if iph.protocol in (ICMP, ICMPV6):
         verdict = ip_vs_in_icmp(ipvs, skb)
@@ -122,12 +122,6 @@ def ip_vs_in(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
     if record and not one_packet:
         record.after = walk.entry(cp, skb.now)
     return verdict
-
-
-def _to_many(iph: Header) -> bool:
-    """Broadcast and multicast: not of type PACKET_HOST."""
-    first = iph.daddr[0]
-    return first >= 224 if iph.af == AF_INET else first == 0xFF
 
 
 def _reschedule(ipvs: NetnsIpvs, skb: Skb, cp: Conn, pp: protocols.Protocol) -> bool:
@@ -252,7 +246,7 @@ def ip_vs_leave(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Verdict
         return skb.drop(Why.SHORT)
     if ipvs.sysctl.cache_bypass and svc.key.fwmark and not iph.flags & (Hdr.INVERSE | Hdr.ICMP):
         local = ipvs.routes.is_local(iph.af, iph.daddr)
-        if not _to_many(iph) and not local:
+        if not iph.to_many and not local:
             return _bypass(ipvs, svc, skb, iph)
     if svc.key.port == FTPPORT and iph.dport != FTPPORT:
         return skb.accept(Why.FTP_DATA)

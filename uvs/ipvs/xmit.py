@@ -11,6 +11,7 @@ from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Ve
 
 # IP_VS_RT_MODE_*: what kind of route a transmitter may take.
 RT_LOCAL, RT_NON_LOCAL, RT_RDR, RT_KNOWN_NH, RT_TUNNEL = 1, 2, 4, 16, 32
+RT_BYPASS = 64  # ours: by the packet's own destination (ip_vs_bypass_xmit)
 
 Transmitter = Callable[[NetnsIpvs, Skb, Conn, Header], Verdict]
 
@@ -27,12 +28,10 @@ def _crosses_boundary(ipvs: NetnsIpvs, skb: Skb, local: bool, mode: int) -> bool
             skb.hook == Hook.LOCAL_OUT and ipvs.routes.is_local(iph.af, iph.daddr)
         )
         return not mode & RT_LOCAL or not (mode & RT_RDR or here)
-    return not mode & RT_NON_LOCAL or _is_loopback(iph.af, iph.saddr)
+    return not mode & RT_NON_LOCAL or iph.from_loopback
 
 
-def ip_vs_get_out_rt(
-    ipvs: NetnsIpvs, skb: Skb, cp: Conn, hdr: Header, af: int, daddr: bytes, mode: int
-) -> Route | None:
+def ip_vs_get_out_rt(ipvs: NetnsIpvs, skb: Skb, cp: Conn, hdr: Header, mode: int) -> Route | None:
     """__ip_vs_get_out_rt and its IPv6 twin: route, boundary, TTL, MTU, in this order.
 
     None: the packet goes nowhere, `skb.why` says why, and its sender has been told where IPVS tells.
@@ -42,6 +41,8 @@ def ip_vs_get_out_rt(
     index = cp.nexthop
     route = ipvs.routes.at(index) if index else None
     if route is None:
+        # cache_bypass goes where the packet itself wants to go; all others to the real server.
+        af, daddr = (iph.af, iph.daddr) if mode & RT_BYPASS else (cp.daf, cp.daddr)
         route = ipvs.routes.find(af, daddr, bool(mode & RT_KNOWN_NH))
         if route is None:
             skb.why = Why.NO_ROUTE
@@ -67,8 +68,9 @@ def ip_vs_get_out_rt(
         return None
     mtu = route.mtu
     if mode & RT_TUNNEL:
-        mtu -= 20 if af == AF_INET else 40
-        if mtu < (68 if af == AF_INET else 1280):
+        outer_v4 = cp.daf == AF_INET
+        mtu -= 20 if outer_v4 else 40
+        if mtu < (68 if outer_v4 else 1280):
             skb.why = Why.TOO_BIG
             return None
     if walk:
@@ -105,11 +107,10 @@ def ip_vs_nat_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
     """NAT: destination := real server; a local one goes on to the local stack, rewritten."""
     if cp.flags & ConnFlag.NO_CPORT and iph.flags & Hdr.PORTS:
         ipvs.table.conn_fill_cport(cp, iph.sport)
-    daddr = cp.daddr
-    route = ip_vs_get_out_rt(ipvs, skb, cp, iph, cp.daf, daddr, RT_LOCAL | RT_NON_LOCAL | RT_RDR)
+    route = ip_vs_get_out_rt(ipvs, skb, cp, iph, RT_LOCAL | RT_NON_LOCAL | RT_RDR)
     if route is None:
         return NF_DROP
-    if route.local and _is_loopback(cp.daf, daddr) and not skb.loopback:
+    if route.local and not skb.loopback and _is_loopback(cp.daf, cp.daddr):
         return skb.drop(Why.BOUNDARY)
     skb.pkt.dnat(cp)
     if skb.walk:
@@ -122,7 +123,7 @@ def ip_vs_nat_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
 
 def ip_vs_dr_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
     """Direct routing: only the MAC addresses change."""
-    route = ip_vs_get_out_rt(ipvs, skb, cp, iph, cp.daf, cp.daddr, RT_LOCAL | RT_NON_LOCAL | RT_KNOWN_NH)
+    route = ip_vs_get_out_rt(ipvs, skb, cp, iph, RT_LOCAL | RT_NON_LOCAL | RT_KNOWN_NH)
     if route is None:
         return NF_DROP
     if route.local:
@@ -132,13 +133,12 @@ def ip_vs_dr_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
 
 def ip_vs_tunnel_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
     """Tunnelling by ipip: an outer header in front."""
-    daf, daddr = cp.daf, cp.daddr
-    route = ip_vs_get_out_rt(ipvs, skb, cp, iph, daf, daddr, RT_LOCAL | RT_NON_LOCAL | RT_TUNNEL)
+    route = ip_vs_get_out_rt(ipvs, skb, cp, iph, RT_LOCAL | RT_NON_LOCAL | RT_TUNNEL)
     if route is None:
         return NF_DROP
     if route.local:
         return skb.accept(Why.LOCAL)
-    why = skb.pkt.encap_ipip(daf, route.saddr, daddr, bool(ipvs.sysctl.pmtu_disc), ipvs.next_ident())
+    why = skb.pkt.encap_ipip(cp.daf, route.saddr, cp.daddr, bool(ipvs.sysctl.pmtu_disc), ipvs.next_ident())
     if why:
         return skb.drop(Why(why))
     if skb.walk:
@@ -148,7 +148,7 @@ def ip_vs_tunnel_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdi
 
 def ip_vs_bypass_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
     """cache_bypass: to the packet's own destination."""
-    route = ip_vs_get_out_rt(ipvs, skb, cp, iph, iph.af, iph.daddr, RT_NON_LOCAL)
+    route = ip_vs_get_out_rt(ipvs, skb, cp, iph, RT_BYPASS | RT_NON_LOCAL)
     if route is None:
         return NF_DROP
     return _send(skb, route, Why.BYPASS)
@@ -178,7 +178,7 @@ def ip_vs_icmp_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, quoted: Header) -> Verd
             skb.why = Why.ICMP_IN
         return verdict
     mode = RT_NON_LOCAL if skb.hook == Hook.FORWARD else RT_LOCAL | RT_NON_LOCAL | RT_RDR
-    route = ip_vs_get_out_rt(ipvs, skb, cp, quoted, cp.daf, cp.daddr, mode)
+    route = ip_vs_get_out_rt(ipvs, skb, cp, quoted, mode)
     if route is None:
         return NF_DROP
     if route.local and _is_loopback(cp.daf, cp.daddr) and not skb.loopback:
