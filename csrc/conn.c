@@ -339,6 +339,27 @@ void uvs_conn_del(struct uvs_table *t, struct uvs_conn *c)
 	conn_expire(t, c, t->now);
 }
 
+/* ip_vs_expire_nodest_conn_flush */
+uint32_t uvs_expire_nodest(struct uvs_table *t)
+{
+	uint32_t i, control, n = 0;
+
+	for (i = FIRST; i < t->fresh; i++) {
+		struct uvs_conn *c = uvs_conn_at(t, i), *ct;
+		const struct uvs_dest *d = c ? uvs_dest_at(t, c->dest) : NULL;
+
+		if (!d || d->flags & UVS_DEST_F_AVAILABLE || c->n_control)
+			continue;
+		control = c->control;
+		uvs_conn_del(t, c);
+		n++;
+		ct = uvs_conn_at(t, control);
+		if (ct && !ct->n_control)
+			uvs_conn_del(t, ct);
+	}
+	return n;
+}
+
 void uvs_conn_put(struct uvs_table *t, struct uvs_conn *c, uint64_t now)
 {
 	clock_seen(t, now);

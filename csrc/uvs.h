@@ -308,6 +308,9 @@ void uvs_conn_put(struct uvs_table *t, struct uvs_conn *c, uint64_t now); /* rel
 			      an OPS connection is gone after this */
 void uvs_conn_expire_now(struct uvs_table *t, struct uvs_conn *c, uint64_t now);
 void uvs_conn_del(struct uvs_table *t, struct uvs_conn *c); /* ip_vs_conn_del: at once, controllers follow */
+/* The connections of destinations that are not AVAILABLE, at once, and their controllers as these
+ * become free; returns how many connections. */
+uint32_t uvs_expire_nodest(struct uvs_table *t);
 void uvs_control_add(struct uvs_table *t, struct uvs_conn *c, struct uvs_conn *controller);
 void uvs_conn_rekey(struct uvs_table *t, struct uvs_conn *c, uint16_t cport, uint16_t vport, uint16_t dport);
 void uvs_conn_fill_cport(struct uvs_table *t, struct uvs_conn *c, uint16_t cport);

@@ -176,6 +176,7 @@ class Director:
 
     def _tick(self) -> None:
         now = time.monotonic_ns()
+        self.ipvs.expire_nodest_conns()
         self.ipvs.table.expire(now)
         self.egress.tick(now)
 

@@ -322,6 +322,10 @@ class Table:
         """ip_vs_conn_del: gone at once, and its controllers as they become free."""
         lib.uvs_conn_del(self._t, conn._c)
 
+    def expire_nodest(self) -> int:
+        """ip_vs_expire_nodest_conn_flush: connections of deleted destinations are gone; returns how many."""
+        return lib.uvs_expire_nodest(self._t)  # type: ignore[no-any-return]
+
     def control_add(self, conn: Conn, controller: Conn) -> None:
         """ip_vs_control_add."""
         lib.uvs_control_add(self._t, conn._c, controller._c)

@@ -9,7 +9,7 @@ from typing import Final
 from uvs.engine.core import AF_INET, AF_INET6, Header, Packet, Table, Why
 from uvs.ipvs.icmp_limit import IcmpLimit
 from uvs.ipvs.route import Routes
-from uvs.ipvs.services import Services
+from uvs.ipvs.services import Dest, Service, Services
 from uvs.ipvs.sysctl import Sysctl
 from uvs.ipvs.walk import Recorder, Walk
 
@@ -100,6 +100,8 @@ class NetnsIpvs:
         self.services = Services(table, routes, clock)
         self.sysctl = Sysctl()
         self.sysctl.observers.append(self._sysctl_changed)
+        self.services.observers.append(self._services_changed)
+        self._nodest = False  # a destination was deleted while expire_nodest_conn was set
         self.recorder = Recorder()
         self.why: list[int] = [0] * len(Why)
         self.icmp_limit = {AF_INET: IcmpLimit(), AF_INET6: IcmpLimit()}
@@ -109,6 +111,19 @@ class NetnsIpvs:
     def _sysctl_changed(self, name: str, value: int) -> None:
         if name == "secure_tcp":
             self.table.secure_tcp(value > 1)
+
+    def _services_changed(self, event: str, svc: Service, dest: Dest | None) -> None:
+        if event == "del_dest" and self.sysctl.expire_nodest_conn:
+            self._nodest = True
+
+    def expire_nodest_conns(self) -> None:
+        """expire_nodest_conn_handler: end the connections of destinations deleted since the last call.
+
+        To be called soon after a change of the services, once for a burst: it looks at the whole table.
+        """
+        if self._nodest:
+            self._nodest = False
+            self.table.expire_nodest()
 
     def next_ident(self) -> int:
         """An identification for a packet of our own (16 bits, never 0)."""

@@ -523,6 +523,26 @@ def test_expire_nodest_conn(world):
     assert (out.why, out.to) == (Why.FORWARDED, RIP[2])
 
 
+@pytest.mark.parametrize(("on", "left"), [(0, 5), (1, 1)])
+def test_expire_nodest_conn_ends_connections_without_a_packet(world, on, left):
+    """At the deletion of a server, with their templates; those of other servers stay (reference 2.4)."""
+    world.ipvs.sysctl.set("expire_nodest_conn", on)
+    persistent = world.service(VIP, 81, flags=1, timeout=300)
+    world.server(persistent, RIP[1], 81)
+    for port in (1024, 1025):
+        world.local_in(tcp(CIP, port, VIP, 81))
+    svc = world.service()
+    world.server(svc, RIP[2])
+    world.server(svc, RIP[1])
+    for port in (1024, 1025):
+        world.local_in(tcp(CIP, port, VIP, 80))
+    world.delete(svc, RIP[1])
+    world.ipvs.services.del_service(persistent.key)
+    world.ipvs.expire_nodest_conns()
+    assert len(world.entries) == left
+    assert sum(d.refcnt for d in world.table.dests()) == left
+
+
 def test_deleted_server_leaves_the_trash_when_it_is_idle(world):
     svc = world.service()
     gone = []
