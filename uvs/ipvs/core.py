@@ -245,10 +245,11 @@ def ip_vs_leave(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Verdict
     if not iph.flags & Hdr.PORTS:
         return skb.drop(Why.SHORT)
     if ipvs.sysctl.cache_bypass and svc.key.fwmark and not iph.flags & (Hdr.INVERSE | Hdr.ICMP):
-        local = ipvs.routes.is_local(iph.af, iph.daddr)
+        # ip_vs_leave asks the routing table for IPv4 (inet_addr_type), the address alone for IPv6.
+        local = iph.af == AF_INET and ipvs.routes.is_local(iph.af, iph.daddr)
         if not iph.to_many and not local:
             return _bypass(ipvs, svc, skb, iph)
-    if svc.key.port == FTPPORT and iph.dport != FTPPORT:
+    if svc.key.port == FTPPORT and (iph.sport if iph.inverse else iph.dport) != FTPPORT:
         return skb.accept(Why.FTP_DATA)
     why = _why_no_dest(svc)
     if iph.flags & Hdr.ICMP:
@@ -278,7 +279,7 @@ def _bypass(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Verdict:
 
 
 def _why_no_dest(svc: Service) -> Why:
-    if not svc.dests:
+    if not svc.dests or any(d.usable for d in svc.dests):  # the latter: no scheduler, or not its port
         return Why.NO_DEST
     return Why.OVERLOAD if any(d.weight > 0 for d in svc.dests) else Why.WEIGHT_0
 
@@ -448,6 +449,8 @@ def _in_icmp_about_tunnel(ipvs: NetnsIpvs, skb: Skb, outer: Header) -> Verdict:
     """An error about a tunnel packet of ours: learn the path MTU, tell the client of its own packet."""
     if skb.hook != Hook.LOCAL_IN or not ipvs.services.is_tunnel(outer.af, outer.daddr):
         return skb.accept(Why.PROTOCOL)
+    if outer.flags & Hdr.LATER:
+        return skb.accept(Why.FRAGMENT)
     inner = skb.pkt.quoted_at(outer.len, AF_INET)
     if inner is None:
         return skb.accept(Why.SHORT)
@@ -473,7 +476,9 @@ def _in_icmp_about_tunnel(ipvs: NetnsIpvs, skb: Skb, outer: Header) -> Verdict:
         if route := ipvs.routes.at(cp.nexthop):
             mtu = route.mtu
         info = mtu - IPV4_HEADER if mtu > MIN_MTU + IPV4_HEADER else mtu
-    icmp.icmp_send(ipvs, skb, inner, skb.pkt.data[inner.off :], typ, code, info)
+    quote = skb.pkt.data[inner.off :]
+    icmp.icmp_send(ipvs, skb, inner, quote, typ, code, info)
+    ipvs.table.out_stats(cp, len(quote))
     return NF_STOLEN
 
 

@@ -7,6 +7,7 @@ from uvs.ipvs.services import FTPPORT, Dest, Service
 from uvs.ipvs.skb import NetnsIpvs, Skb
 
 _UDP = 17
+_TIMEOUT_MAX = 0xFFFFFFFF  # ms, 49 days: what an entry holds; the kernel's jiffies wrap
 
 
 def masked(af: int, addr: bytes, netmask: int) -> bytes:
@@ -64,7 +65,7 @@ def ip_vs_sched_persist(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) ->
         if ct is None:
             skb.why = Why.TABLE_FULL
             return None
-        ct.timeout = svc.spec.timeout * 1000
+        ct.timeout = min(svc.spec.timeout * 1000, _TIMEOUT_MAX)
     elif skb.walk:
         skb.walk.step(3, "ip_vs_ct_in_get", "template found", server=str(dest.spec.addr.hex()))
 

@@ -244,6 +244,27 @@ def test_no_server_port_unreachable(world, family, setup, why):
         assert (error.tc, error[ICMPv6DestUnreach].code, error.hlim) == (0, 4, 64)
 
 
+@pytest.mark.parametrize(("sched", "port"), [("none", 80), ("rr", 0)])
+def test_no_scheduler_and_a_port_0_service_that_is_not_persistent(world, sched, port):
+    """The servers are well: neither overload nor weight is the reason."""
+    world.server(world.service(VIP, port, sched=sched), RIP[1])
+    out = world.local_in(tcp(CIP, 1024, VIP, 80))
+    assert (out.verdict, out.why, out.sent[0][1][ICMP].code) == (DROP, Why.NO_DEST, 3)
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_bypass(world, family):
+    """IPv6 asks nothing of the routing table first: what is local is refused by the transmitter."""
+    client, vip, away, _ = FAMILIES[family]
+    world.ipvs.sysctl.set("cache_bypass", 1)
+    world.service(vip, fwmark=7)
+    out = world.local_in(tcp(client, 1024, away, 80), mark=7)
+    assert (out.verdict, out.why, out.to, ends(out.sent[0][1])) == (STOLEN, Why.BYPASS, away, (client, away))
+    assert world.entries == [("SYN_RECV", 60)]
+    out = world.local_in(tcp(client, 1025, vip, 80), mark=7)
+    assert out.why == (Why.NO_DEST if family == 4 else Why.BOUNDARY)
+
+
 def test_errors_are_rate_limited(world):
     world.ipvs.icmp_limit[2].interval_ms = 1000
     world.service()
@@ -424,7 +445,7 @@ def test_icmp_of_no_connection_goes_to_the_local_stack(world):
 @pytest.mark.parametrize(("df", "told"), [(True, 880), (False, None)])
 def test_router_on_the_way_of_a_tunnel(world, df, told):
     """Its frag-needed is about our packet: we learn the MTU, the client hears of its own packet."""
-    world.server(world.service(), RIP[1], 80, TUNNEL)
+    dest = world.server(world.service(), RIP[1], 80, TUNNEL)
     packet = tcp(CIP, 1024, VIP, 80)
     if df:
         packet[IP].flags = "DF"
@@ -438,8 +459,28 @@ def test_router_on_the_way_of_a_tunnel(world, df, told):
         return
     answer = out.sent[0][1]
     assert (out.to, ends(answer), answer[ICMP].nexthopmtu) == (CIP, (VIP, CIP), told)
+    # Counted as it passes LOCAL_OUT, and for what it quotes.
+    assert dest.rec.stats[2::2] == (2, len(answer) + len(packet))
     assert ends(answer[IPerror]) == (CIP, VIP)
     assert sums_right(answer)
+
+
+def test_error_about_a_later_fragment_of_a_tunnel_packet(world):
+    world.server(world.service(), RIP[1], 80, TUNNEL)
+    sent = world.local_in(tcp(CIP, 1024, VIP, 80)).sent[0][1]
+    sent.frag = 100
+    out = world.local_in(icmp_error("198.19.0.77", DIP, 3, 4, sent, mtu=900))
+    assert (out.verdict, out.why, world.routes.pmtu) == (ACCEPT, Why.FRAGMENT, {})
+
+
+@pytest.mark.parametrize(("port", "why"), [(21, Why.NO_DEST), (2000, Why.FTP_DATA)])
+def test_error_for_an_ftp_service_without_servers(world, port, why):
+    """schedule_icmp: the port that counts is the quoted one on the service's side."""
+    world.ipvs.sysctl.set("schedule_icmp", 1)
+    world.service(VIP, 21, flags=1)
+    error = icmp_error(CIP, VIP, 3, 3, tcp(VIP, port, CIP, 1024, "A"))
+    out = world.local_in(error)
+    assert (out.verdict, out.why, out.sent) == (DROP if port == 21 else ACCEPT, why, [])
 
 
 def test_error_about_somebody_elses_tunnel(world):
@@ -629,6 +670,11 @@ def test_persistence(world):
     templates = [c for c in world.table.conns() if c.flags & 0x1000]
     assert len(templates) == 2
     assert {t.remaining(world.now) for t in templates} == {300_000}
+
+
+def test_persistence_of_months(world):
+    world.server(world.service(flags=1, timeout=2**31), RIP[1])
+    assert world.local_in(tcp(CIP, 1024, VIP, 80)).why == Why.FORWARDED
 
 
 # ---------------------------------------------------------------- the walk
