@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -31,6 +32,7 @@ from uvs.systemd import notify
 log = logging.getLogger("uvs")
 
 MARK = 0x4000_0000  # the bit that says "sent by uvs"
+CONN_MAX = 1 << 28  # RECORDS_MAX, csrc/table.h
 TICK_S, SECOND_S, ESTIMATE_S = 0.1, 1.0, 2.0
 
 
@@ -59,8 +61,8 @@ def main(args: argparse.Namespace) -> int:
     logging.basicConfig(format="uvs: %(message)s", level=logging.INFO)
     if not 0 <= args.queue_num <= 65535:
         raise UserError(f"--queue-num takes 0..65535, not {args.queue_num}", 2)
-    if args.conn_max < 1:
-        raise UserError(f"--conn-max takes a number above 0, not {args.conn_max}", 2)
+    if not 1 <= args.conn_max <= CONN_MAX:
+        raise UserError(f"--conn-max takes 1..{CONN_MAX}, not {args.conn_max}", 2)
     director = Director(
         queue=args.queue_num,
         socket_path=args.socket or default_socket(),
@@ -88,7 +90,7 @@ class Director:
         self.state_dir = state_dir
         self.conn_max = conn_max
         self.skb = Skb()
-        self._undo: list[Callable[[], None]] = []
+        self._undo = contextlib.ExitStack()
 
     async def run(self) -> None:
         """Start, say READY, serve until a signal, undo everything."""
@@ -110,18 +112,17 @@ class Director:
             await done.wait()
             notify("STOPPING=1")
         finally:
-            while self._undo:
-                self._undo.pop()()
+            self._undo.close()  # all of it, even if a part fails
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Everything that can refuse comes before the first rule; rules come last, so that nothing waits."""
         private_directory(str(self.state_dir))
         table = Table(str(self.state_dir / "connections"), self.conn_max, _boot_id(), time.monotonic_ns())
-        self._undo.append(table.close)
+        self._undo.callback(table.close)
         if table.message:
             log.warning("%s", table.message)
         egress = Egress(MARK, self._no_neighbour, self._count)
-        self._undo.append(egress.close)
+        self._undo.callback(egress.close)
         self.egress = egress
         self.ipvs = NetnsIpvs(table, egress, time.monotonic_ns)
         self._read_host_settings()
@@ -131,14 +132,14 @@ class Director:
             log.warning("%s", message)
 
         driver = NetfilterQueueDriver(self.queue, self._packet)
-        self._undo.append(driver.close)
+        self._undo.callback(driver.close)
         server = Server(self.ipvs, self.socket_path, self._commit)
         server.start(loop)
-        self._undo.append(server.close)
+        self._undo.callback(server.close)
         self.diversion = Diversion(self.queue, MARK, MARK, os.environ.get("UVS_BACKEND"))
         self.diverted = Diverted(self.ipvs.services, self.diversion)
         self.diverted.adopt()
-        self._undo.append(self.diversion.stop)
+        self._undo.callback(self.diversion.stop)
         self.diversion.start()
         for warning in self.diversion.warnings:
             log.warning("%s", warning)
@@ -146,9 +147,9 @@ class Director:
 
         for fd, ready in ((driver.fileno(), driver.run), (egress.fileno(), egress.events)):
             loop.add_reader(fd, ready)
-            self._undo.append(_unwatched(loop, fd))
+            self._undo.callback(loop.remove_reader, fd)
         for period, work in ((TICK_S, self._tick), (SECOND_S, self._second), (ESTIMATE_S, self._estimate)):
-            self._undo.append(_every(loop, period, work))
+            self._undo.callback(_every(loop, period, work))
 
     # ---- packets
 
@@ -171,7 +172,10 @@ class Director:
     # ---- control and time
 
     def _commit(self) -> None:
-        self.diversion.flush()
+        try:
+            self.diversion.flush()
+        except NetfilterError as error:
+            log.error("%s: tried again every second", error)
         self.saved.save(self.ipvs)
 
     def _tick(self) -> None:
@@ -201,13 +205,6 @@ class Director:
 
 
 _HOOKS = {int(hook): hook for hook in Hook}
-
-
-def _unwatched(loop: asyncio.AbstractEventLoop, fd: int) -> Callable[[], None]:
-    def undo() -> None:
-        loop.remove_reader(fd)
-
-    return undo
 
 
 def _every(loop: asyncio.AbstractEventLoop, period: float, work: Callable[[], None]) -> Callable[[], None]:

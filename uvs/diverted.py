@@ -79,7 +79,8 @@ class Diverted:
         """Let go of what has no connection any more; to be called about once a second."""
         waiting, self._stale = self._stale, []
         for element, dests in waiting:
-            if any(d.rec.refcnt for d in dests):
-                self._stale.append((element, dests))
+            # One without connections gets none again, and its record may soon be another's.
+            if busy := [d for d in dests if d.rec.refcnt]:
+                self._stale.append((element, busy))
             else:
                 self._diversion.discard(element)

@@ -97,6 +97,7 @@ def one_line(said: str, *words: str) -> None:
     [
         (["--queue-num", "70000"], ["--queue-num", "0..65535"]),
         (["--conn-max", "0"], ["--conn-max"]),
+        (["--conn-max", "99999999999"], ["--conn-max", "268435456"]),
     ],
 )
 def test_wrong_use(arguments, words):

@@ -14,10 +14,10 @@ class Estimator:
 
     __slots__ = ("_avg", "_base", "_last", "_snap")
 
-    def __init__(self) -> None:
-        self._snap: Stats = ZERO
+    def __init__(self, counted: Stats = ZERO) -> None:
+        """`counted`: what a record of an earlier run holds already; it is no rate of this one."""
+        self._snap = self._last = counted
         self._base: Stats = ZERO
-        self._last: Stats = ZERO
         self._avg = [0, 0, 0, 0, 0]
 
     def sample(self, now: Stats) -> None:

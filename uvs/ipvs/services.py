@@ -181,7 +181,7 @@ class Services:
         key = spec.key
         rec.af, rec.protocol, rec.port, rec.fwmark = key.af, key.protocol, key.port, key.fwmark
         rec.addr = key.addr
-        svc = Service(replace(spec, flags=spec.flags | SVC_F_HASHED), rec, Estimator())
+        svc = Service(replace(spec, flags=spec.flags | SVC_F_HASHED), rec, Estimator(rec.stats))
         svc.scheduler = self._scheduler(svc, spec.sched_name)
         self._services[key.lookup] = svc
         self._count(svc, 1)
@@ -363,6 +363,7 @@ class Services:
         Records of a re-attached arena are claimed by identity, so that connections keep their real servers;
         destinations that only the arena knows are deleted ones whose connections live on.
         """
+        self.total = Estimator(self.table.total)
         services = {_service_identity(r): r for r in self.table.services()}
         dests = {_dest_identity(r): r for r in self.table.dests()}
         for svc_spec, dest_specs in saved:
@@ -375,7 +376,8 @@ class Services:
                 dest_rec = found or self.table.dest_new()
                 if dest_rec is None:
                     raise IpvsError(errno.ENOMEM, "the table is full: raise conn_max")
-                self._link_dest(svc, Dest(svc, dest_spec, dest_rec, Estimator(), dest_spec.weight), dest_spec)
+                est = Estimator(dest_rec.stats)
+                self._link_dest(svc, Dest(svc, dest_spec, dest_rec, est, dest_spec.weight), dest_spec)
         for (lookup, af, addr, port), orphan in dests.items():
             if not orphan.refcnt:
                 orphan.free()

@@ -55,6 +55,7 @@ class Diversion:
             raise NetfilterError(f"no back end {self._forced!r}: choose one of {', '.join(BACKENDS)}")
         self._backend: Backend | None = None
         self._rebuilt = False  # by flush(), not yet told by check()
+        self._failed = False  # the kernel has not what the plan says
         self._references: dict[Entry, int] = {}
         self._touched: set[Entry] = set()
 
@@ -140,7 +141,7 @@ class Diversion:
         if self._backend is None:
             return False
         rebuilt, self._rebuilt = self._rebuilt, False
-        if not self._backend.intact():
+        if self._failed or not self._backend.intact():
             self._install()
             rebuilt = True
         return rebuilt
@@ -158,10 +159,12 @@ class Diversion:
     def _install(self) -> None:
         assert self._backend is not None
         self.put_back += 1
+        self._failed = True
         try:
             self._backend.install(self.plan)
         except ToolError as error:
             raise NetfilterError(f"cannot divert packets any longer: {error}") from None
+        self._failed = False
 
     def _apply_touched(self) -> tuple[list[Entry], list[Entry]]:
         wanted, present = self._references, self.plan.entries

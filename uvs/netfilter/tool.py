@@ -58,6 +58,7 @@ def run(*argv: str, batch: str | None = None) -> str:
             env=environment(),
             timeout=TIMEOUT,
             check=False,
+            process_group=0,  # Ctrl-C is for us: it must not cut short what puts rules in or out
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolError(f"{argv[0]}: {error}") from None

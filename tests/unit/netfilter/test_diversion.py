@@ -25,11 +25,14 @@ class Notebook:
         self.said: list[tuple[str, set[Entry], set[Entry]]] = []
         self.whole = True
         self.refuses = False
+        self.full = False
 
     def leftovers(self) -> set[int] | None:
         return None
 
     def install(self, plan: Plan) -> None:
+        if self.full:
+            raise ToolError("no memory")
         self.whole = True
         self.said.append(("install", set(plan.entries), set()))
 
@@ -98,6 +101,18 @@ def test_a_change_that_fails_makes_all_of_it_again(backend: Notebook, started: D
     started.flush()
     assert backend.said == [("install", {WEB.entry()}, set())]
     assert (started.check(), started.check(), started.put_back) == (True, False, 1)
+
+
+def test_what_could_not_be_made_again_is_tried_by_each_check(backend: Notebook, started: Diversion) -> None:
+    """The rules look whole all the while: they say nothing of what the sets hold."""
+    backend.refuses = backend.full = True
+    started.add(WEB)
+    for attempt in (started.flush, started.check, started.check):
+        with pytest.raises(NetfilterError):
+            attempt()
+    backend.full = False
+    assert (started.check(), started.check()) == (True, False)
+    assert backend.said == [("install", {WEB.entry()}, set())]
 
 
 def test_check_puts_back(backend: Notebook, started: Diversion) -> None:

@@ -1,0 +1,27 @@
+"""The director's parts among themselves; the whole of it is run by tests/net/test_director.py."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+
+from uvs.director import Director
+from uvs.netfilter.tool import NetfilterError
+
+
+def test_a_change_that_the_kernel_does_not_take_is_saved_and_acknowledged(caplog):
+    """`commit` raises nothing: the client, which waits for its answer, gets it."""
+    director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1)
+    saved = []
+    director.ipvs = SimpleNamespace()
+    director.saved = SimpleNamespace(save=saved.append)
+
+    def flush():
+        raise NetfilterError("cannot divert packets any longer: no")
+
+    director.diversion = SimpleNamespace(flush=flush)
+    with caplog.at_level(logging.ERROR):
+        director._commit()
+    assert saved == [director.ipvs]
+    assert "cannot divert packets any longer: no" in caplog.text
