@@ -204,6 +204,21 @@ def test_rules_that_were_flushed_come_back_within_a_second_or_two():
 
 
 @sandboxed
+@pytest.mark.parametrize("vip", ["192.0.2.1", "fd00::1"])
+def test_a_client_on_the_director_is_refused_when_there_is_no_server(vip):
+    """What it gets is an ICMP error of the director to itself (reference: connect() is refused)."""
+    subprocess.run(["ip", "address", "add", vip, "dev", "lo"], check=True)
+    with directors() as where:
+        director = Director(where).ready()
+        try:
+            director.adm("-A", "-t", f"[{vip}]:80" if ":" in vip else f"{vip}:80", "-s", "rr")
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((vip, 80), timeout=5)
+        finally:
+            director.stop()
+
+
+@sandboxed
 def test_after_a_crash_everything_is_taken_over():
     with directors() as where:
         director = Director(where).ready()

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from uvs.egress import netlink
+from uvs.egress.loopback import Loopback
 from uvs.egress.netlink import LinkAnswer, NeighbourAnswer
 from uvs.egress.nexthop import (
     IP_MAX_MTU,
@@ -56,10 +57,12 @@ class Egress:
         kernel: netlink.Netlink | None = None,
         watch: netlink.Watch | None = None,
         injector: Injector | None = None,
+        loopback: Loopback | None = None,
     ) -> None:
         """Open the sockets; OSError without the privilege for packet sockets. The rest is for tests."""
         self._unreachable, self._count = unreachable, count
         self._injector = injector or Injector(mark)
+        self._loopback = loopback or Loopback(mark)
         try:
             # Watching starts before the first question, so that no change falls in between.
             self._watch = watch or netlink.Watch(netlink.ROUTES | netlink.NEIGHBOURS)
@@ -157,8 +160,12 @@ class Egress:
         self._report()
 
     def _send_slowly(self, row: Row | None, data: bytes) -> None:
-        if row is None or row.link is None:
+        if row is None:
             self._count(Why.NO_ROUTE)
+            return
+        if row.link is None:
+            if self._loopback.send(row.af, row.addr, data):
+                self._count(Why.SEND)
             return
         neighbour = row.neighbour
         if neighbour is not None and not neighbour.sure and not neighbour.asked:
@@ -446,6 +453,7 @@ class Egress:
     def close(self) -> None:
         """Close the sockets; packets that wait are dropped."""
         self._injector.close()
+        self._loopback.close()
         self._kernel.close()
         self._watch.close()
 

@@ -62,13 +62,14 @@ def icmp_send(ipvs: NetnsIpvs, skb: Skb, iph: Header, quote: bytes, typ: int, co
     if not _may_answer(iph):
         return
     v4, peer = iph.af == AF_INET, iph.saddr
+    route = ipvs.routes.find(iph.af, peer)
+    if route is None:
+        return
+    # Neither path MTU discovery nor this host itself is held back (icmpv4_xrlim_allow).
     limited = (typ, code) != (DEST_UNREACH, FRAG_NEEDED) if v4 else typ != V6_PACKET_TOO_BIG
-    if limited and not ipvs.icmp_limit[iph.af].allow(peer, skb.now):
+    if limited and not route.local and not ipvs.icmp_limit[iph.af].allow(peer, skb.now):
         if skb.walk:
             skb.walk.step(2, "icmp_send", "not sent: rate limit", type=typ, code=code)
-        return
-    route = ipvs.routes.find(iph.af, peer)
-    if route is None or route.local:
         return
     source = iph.daddr if ipvs.routes.is_local(iph.af, iph.daddr) else route.saddr
     build = _build_v4 if v4 else _build_v6

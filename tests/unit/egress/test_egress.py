@@ -67,6 +67,20 @@ def direct(ifindex: int = ETH0, **more: Any) -> RouteAnswer:
     )
 
 
+class Loopback:
+    """Its raw sockets."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def send(self, af: int, addr: bytes, data: bytes) -> int:
+        self.world.told.append((af, addr, data))
+        return self.world.error
+
+    def close(self) -> None:
+        pass
+
+
 class World:
     """Kernel, notifications and packet socket of an `Egress`."""
 
@@ -81,9 +95,17 @@ class World:
         self.why: list[Why] = []
         self.unreachable: list[bytes] = []
         self.on_unreachable: Callable[[bytes], None] = self.unreachable.append
+        self.told: list[tuple[int, bytes, bytes]] = []
         here: Any = self
+        loopback: Any = Loopback(self)
         self.egress = Egress(
-            0, lambda d: self.on_unreachable(d), self.why.append, kernel=here, watch=here, injector=here
+            0,
+            lambda d: self.on_unreachable(d),
+            self.why.append,
+            kernel=here,
+            watch=here,
+            injector=here,
+            loopback=loopback,
         )
 
     # netlink.Netlink
@@ -160,13 +182,16 @@ def test_no_route_is_believed_for_a_second_or_until_news(world: World) -> None:
     assert (asks(), asks()) == (1, 0)
 
 
-def test_a_local_route_is_not_sent_to(world: World) -> None:
+def test_what_is_for_this_host_goes_round_by_the_loopback_device(world: World) -> None:
     world.routes[a("10.0.0.1")] = direct(1, type=netlink.RTN_LOCAL)
     world.links[1] = link(1, mtu=65536)
     route = world.find(a("10.0.0.1"))
     assert (route.local, route.mtu) == (True, 65535)
     world.egress.send(route.index, b"x")
-    assert (world.sent, world.why) == ([], [Why.NO_ROUTE])
+    assert (world.sent, world.told, world.why) == ([], [(INET, a("10.0.0.1"), b"x")], [])
+    world.error = errno.EPERM
+    world.egress.send(route.index, b"x")
+    assert world.why == [Why.SEND]
 
 
 def test_a_state_of_doubt_is_used_and_asked_about_once_a_second(world: World) -> None:

@@ -351,6 +351,33 @@ def test_no_neighbour_is_told_about_the_packet_that_the_client_sent(world):
     assert sums_right(error)
 
 
+def test_no_neighbour_behind_a_tunnel(world):
+    """The director tells itself of its outer packet; from there the client hears of its own."""
+    from uvs.ipvs.unreachable import no_neighbour
+
+    world.server(world.service(), RIP[1], 80, TUNNEL)
+    packet = tcp(CIP, 1024, VIP, 80)
+    outer = world.local_in(packet).sent[0][1]
+    ((_, data),) = no_neighbour(world.ipvs, bytes(outer))
+    assert (ends(IP(data)), IP(data)[ICMP].code) == ((DIP, DIP), 1)
+    out = world.local_in(data, indev=1)
+    assert (out.verdict, out.why, out.to) == (STOLEN, Why.TUNNEL_ICMP, CIP)
+    error = out.sent[0][1]
+    assert (ends(error), error[ICMP].type, error[ICMP].code) == ((VIP, CIP), 3, 1)
+    assert (ends(error[IPerror]), error[TCPerror].dport) == ((CIP, VIP), 80)
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_the_director_as_a_client_is_told_too(world, family):
+    """And not at a limited rate."""
+    _, vip, _, dip = FAMILIES[family]
+    world.ipvs.icmp_limit[2].interval_ms = world.ipvs.icmp_limit[10].interval_ms = 1000
+    world.service(vip)
+    outs = [world.local_out(tcp(dip, 1024 + i, vip, 80)) for i in range(20)]
+    assert {(out.verdict, out.why, out.to) for out in outs} == {(DROP, Why.NO_DEST, dip)}
+    assert ends(outs[0].sent[0][1]) == (vip, dip)
+
+
 # ---------------------------------------------------------------- bad input
 
 
