@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from uvs.engine.core import ConnFlag
-from uvs.ipvs import protocols
 from uvs.ipvs.services import FTPPORT, Dest, Service, Services
+from uvs.ipvs.spec import ServiceKey
 from uvs.netfilter.diversion import Diversion
-from uvs.netfilter.plan import Element
+from uvs.netfilter.plan import PROTOCOLS, Element
+
+UDP, ISAKMP = 17, 500
+
+
+def _every_port(key: ServiceKey) -> bool:
+    """Do packets belong to the service that do not bear its protocol and port?
+
+    FTP's data connections; AH and ESP, which follow a connection of UDP 500 (ip_vs_proto_ah_esp.c).
+    """
+    return bool(key.fwmark) or key.port in (0, FTPPORT) or (key.protocol, key.port) == (UDP, ISAKMP)
 
 
 def service_element(svc: Service) -> Element | None:
@@ -14,18 +24,17 @@ def service_element(svc: Service) -> Element | None:
     key = svc.key
     if key.fwmark:
         return Element("mark", key.af, mark=key.fwmark)
-    if key.protocol not in protocols.BY_NUMBER:
+    if key.protocol not in PROTOCOLS:
         return None
-    return Element("service", key.af, key.protocol, key.addr, key.port)
+    return Element("service", key.af, key.protocol, key.addr, 0 if _every_port(key) else key.port)
 
 
 def server_element(dest: Dest) -> Element | None:
     """What replies match: only those of NAT servers have to come back to the director."""
     spec, key = dest.spec, dest.svc.key
-    if dest.fwd != ConnFlag.MASQ or key.protocol not in protocols.BY_NUMBER:
+    if dest.fwd != ConnFlag.MASQ or key.protocol not in PROTOCOLS:
         return None
-    port = 0 if key.fwmark or key.port in (0, FTPPORT) else spec.port
-    return Element("server", spec.af, key.protocol, spec.addr, port)
+    return Element("server", spec.af, key.protocol, spec.addr, 0 if _every_port(key) else spec.port)
 
 
 class Diverted:

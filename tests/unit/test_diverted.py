@@ -42,6 +42,25 @@ def held(world):
     return set(+world.paper.held)
 
 
+@pytest.mark.parametrize(
+    ("protocol", "port", "entries"),
+    [
+        (6, 80, {("services", 80), ("servers", 8080)}),
+        (17, 80, {("services", 80), ("servers", 8080)}),
+        (132, 80, {("services", 80), ("servers", 8080)}),
+        (6, 0, {("vips", 0), ("reals", 0)}),
+        (6, 21, {("vips", 0), ("reals", 0)}),
+        (17, 500, {("vips", 0), ("reals", 0)}),  # AH and ESP follow it
+        (50, 80, set()),  # no packet opens a connection
+        (250, 80, set()),
+    ],
+)
+def test_what_is_diverted(world, protocol, port, entries):
+    """Whatever protocol a control program names (ip_vs takes any), the service is made."""
+    world.server(world.service(VIP, port, protocol), RIP[1], 8080)
+    assert {(e.set, e.port) for e in (element.entry() for element in held(world))} == entries
+
+
 def test_until_the_last_connection_is_gone(world):
     svc = world.service()
     world.server(svc, RIP[1])
