@@ -444,6 +444,16 @@ def test_put_back(net: Net, diversion: Diversion, tap: Tap) -> None:
     assert diversion.put_back == len(attacks)
 
 
+def test_check_runs_no_program(net: Net, diversion: Diversion, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked every second by the loop that handles packets. (Legacy tables are looked at now and then.)"""
+    started: list[object] = []
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *a, **kw: (started.append(a), run(*a, **kw))[1])
+    for _ in range(50):
+        assert not diversion.check()
+    assert len(started) <= 4
+
+
 def test_crash_leftovers_are_replaced(net: Net, diversion: Diversion) -> None:
     """A director that was killed leaves its rules; the next one, by whatever back end, replaces them."""
     diversion.add(service(AF_INET))

@@ -135,7 +135,7 @@ class Diversion:
     def check(self) -> bool:
         """Put our rules back if somebody flushed them. True if that was necessary since the last check.
 
-        Cheap while nobody changes rules: one netlink question with nft and iptables-nft. Raises
+        Cheap while nobody changes rules: a question to the kernel, and no program is run. Raises
         NetfilterError if they cannot be put back; the next check tries again.
         """
         if self._backend is None:

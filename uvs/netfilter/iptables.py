@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from uvs.netfilter import nfnetlink
+from uvs.netfilter import nfnetlink, xtables
 from uvs.netfilter.backend import ipv6_enabled
 from uvs.netfilter.plan import AF_INET, AF_INET6, ICMP_ERRORS, Class, Entry, Plan, Set
 from uvs.netfilter.tool import ToolError, run, which
@@ -23,6 +24,7 @@ SET_TYPES = {
     Set.REALS: "hash:ip",
 }
 MAXELEM = 1 << 20
+LOOK_AGAIN_S = 10
 SPARE = "-new"  # suffix of a set that is filled before it takes the place of the one in use
 # ip6tables has no ranges of types: those below 128 that IANA has assigned.
 ICMPV6_ERRORS = (1, 2, 3, 4, 100, 101, 127)
@@ -185,7 +187,7 @@ class Iptables:
         self._table: dict[int, str] = {}  # family: the table that diverts
         self._shape: dict[int, object] = {}  # family: what the rules in the kernel were made from
         self._expected: dict[tuple[int, str], tuple[str, ...]] = {}
-        self._generation: int | None = None
+        self._seen: object = None  # fingerprint of the rules when they were last looked at
         self._is_nft: bool | None = None
 
     @property
@@ -274,14 +276,14 @@ class Iptables:
             self._note()
 
     def intact(self) -> bool:
-        generation = nfnetlink.ruleset_generation() if self._uses_nft() else None
-        if generation is not None and generation == self._generation:
+        fingerprint = self._fingerprint()
+        if fingerprint is not None and fingerprint == self._seen:
             return True
         for (af, table), expected in self._expected.items():
             listing = self._try_list(af, table)
             if listing is None or listing.ours != expected:
                 return False
-        self._generation = generation
+        self._seen = fingerprint
         return True
 
     def remove(self) -> None:
@@ -377,12 +379,30 @@ class Iptables:
 
     def _note(self) -> None:
         """Remember how the kernel lists our rules, to know them again."""
-        generation = nfnetlink.ruleset_generation() if self._uses_nft() else None
-        self._expected = {}
-        for af, parts in self._parts.items():
-            for table in [self._table[af], *(["raw"] if parts else [])]:
-                self._expected[af, table] = self._list(af, table).ours
-        self._generation = generation
+        fingerprint = self._fingerprint()
+        self._expected = {(af, table): self._list(af, table).ours for af, table in self._tables()}
+        self._seen = fingerprint
+
+    def _tables(self) -> list[tuple[int, str]]:
+        """The tables that hold rules of ours, by family."""
+        return [
+            (af, table)
+            for af, parts in self._parts.items()
+            for table in (self._table[af], *(["raw"] if parts else []))
+        ]
+
+    def _fingerprint(self) -> object:
+        """What changes when somebody changes rules, asked without a program. None: the kernel does not say.
+
+        A legacy table of the same shape may hold other rules, so that it is looked at now and then.
+        """
+        if self._uses_nft():
+            return nfnetlink.ruleset_generation()
+        try:
+            shapes = [xtables.table_shape(af, table) for af, table in self._tables()]
+        except OSError:
+            return None
+        return shapes, int(time.monotonic()) // LOOK_AGAIN_S
 
     def _drop_empty_table(self, af: int, table: str) -> None:
         """iptables-nft leaves a table with empty base chains behind: remove it.
