@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib import import_module
+from typing import NoReturn
 
 from uvs import __version__
 from uvs.errors import UserError
+from uvs.stdio import let_go, make_whole
 
 # subcommand: its module (which has `arguments(parser)` and `main(args)`), and what `uvs --help` says of it
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -25,9 +27,16 @@ exit status: 0 done, 1 something is wrong, 2 wrong use
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command line in one line; subcommands' parsers are of this class too."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}: see `{self.prog} --help`\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of `uvs` itself; a subcommand's own arguments are added when it is chosen."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="uvs",
         description="LVS in userspace: a director that needs no ip_vs module.",
         epilog=_EPILOG,
@@ -50,23 +59,33 @@ def command_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a subcommand; returns the exit status."""
+    make_whole()
     argv = sys.argv[1:] if argv is None else argv
     name = next((a for a in argv if not a.startswith("-")), None)
-    top = command_parser(name if name in COMMANDS else "")
-    args = top.parse_args(argv)
-    if args.command is None:
-        top.print_help()
-        return 0
     try:
-        status: int = import_module(COMMANDS[args.command][0]).main(args)
+        return _run(argv, name if name in COMMANDS else "")
     except UserError as error:
-        print(f"uvs {args.command}: {error}", file=sys.stderr)
+        print(f"uvs {name}: {error}", file=sys.stderr)
         return error.status
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `uvs … | head`
-        sys.stderr.close()
+        let_go(sys.stdout)
         return 0
+    except OSError as error:  # a full disk behind standard output
+        let_go(sys.stdout)
+        print(f"uvs {name}: {error.strerror or error}", file=sys.stderr)
+        return 1
+
+
+def _run(argv: list[str], name: str) -> int:
+    top = command_parser(name)
+    args = top.parse_args(argv)
+    if args.command is None:
+        top.print_help()
+        return 0
+    status: int = import_module(COMMANDS[args.command][0]).main(args)
+    sys.stdout.flush()
     return status
 
 

@@ -63,6 +63,9 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(f"--queue-num takes 0..65535, not {args.queue_num}", 2)
     if not 1 <= args.conn_max <= CONN_MAX:
         raise UserError(f"--conn-max takes 1..{CONN_MAX}, not {args.conn_max}", 2)
+    for option, value in (("--socket", args.socket), ("--state-dir", args.state_dir)):
+        if value == "":
+            raise UserError(f"{option} takes a path, not an empty one", 2)
     director = Director(
         queue=args.queue_num,
         socket_path=args.socket or default_socket(),

@@ -34,11 +34,11 @@ def parse_endpoint(text: str, protocol: int) -> Endpoint | None:
         if not closed or not behind.startswith(":"):
             return None
         port = _port(behind[1:], protocol)
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             return None if port is None else Endpoint(socket.AF_INET6, _pton6(inside), port)
         text = inside
     else:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             return Endpoint(socket.AF_INET6, _pton6(text), None)
     host, colon, behind = text.rpartition(":")
     if not colon:
@@ -74,7 +74,7 @@ def host_address(host: str) -> bytes | None:
 def _port(text: str, protocol: int) -> int | None:
     found = number(text, 0, 65535)
     if found is None and protocol in PROTOCOLS:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             found = socket.getservbyname(text, PROTOCOLS[protocol])
     return found
 

@@ -11,6 +11,7 @@ from uvs.adm.grammar import Command, parse
 from uvs.control.client import Client, Unreachable
 from uvs.control.messages import Cmd
 from uvs.ipvs.spec import IpvsError
+from uvs.stdio import let_go, make_whole
 
 PROGRAM = "uvsadm"
 
@@ -50,6 +51,7 @@ LISTINGS = ("list", "save")
 
 def main(argv: list[str] | None = None) -> int:
     """Run uvsadm; returns the exit status."""
+    make_whole()
     words = sys.argv[1:] if argv is None else argv
     try:
         status = run(words)
@@ -61,8 +63,12 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # uvsadm -Ln | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        let_go(sys.stdout)
         return 0
+    except OSError as e:  # a full disk behind standard output
+        let_go(sys.stdout)
+        print(f"{PROGRAM}: {e.strerror or e}", file=sys.stderr)
+        return 1
     return status
 
 

@@ -29,6 +29,7 @@ BURST = 64  # datagrams taken from one client before its acknowledgements go out
 DATAGRAMS_PER_TURN = 4  # of a dump, before the loop goes round
 STUCK_S = 60.0  # a client that reads nothing of what waits for it for so long is let go
 CLIENTS_MAX = 1000
+ACCEPT_AGAIN_S = 1.0  # after there was no descriptor left for a client
 
 
 class SocketInUse(OSError):
@@ -156,18 +157,21 @@ class Server:
         self.loop: asyncio.AbstractEventLoop
         self._listener: socket.socket | None = None
         self._inode = 0
+        self._pause: asyncio.TimerHandle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Listen. SocketInUse: another director does; OSError: the path cannot be used."""
         self.loop = loop
         self._listener = listen(self.path)
         self._inode = os.stat(self.path).st_ino
-        loop.add_reader(self._listener.fileno(), self._accept)
+        self._listen()
 
     def close(self) -> None:
         """Stop listening, close all clients, remove the socket."""
         for client in list(self.clients.values()):
             client.close()
+        if self._pause is not None:
+            self._pause.cancel()
         if self._listener is not None:
             self.loop.remove_reader(self._listener.fileno())
             self._listener.close()
@@ -189,9 +193,13 @@ class Server:
         client = Client(self, sock, _privileged(sock))
         self.clients[client.fd] = client
 
+    def _listen(self) -> None:
+        assert self._listener is not None
+        self.loop.add_reader(self._listener.fileno(), self._accept)
+
     def _accept(self) -> None:
         assert self._listener is not None
-        while True:
+        for _ in range(BURST):
             try:
                 sock, _ = self._listener.accept()
             except BlockingIOError:
@@ -199,6 +207,8 @@ class Server:
             except OSError as e:
                 if e.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
                     log.warning("no control client can be accepted: %s", e.strerror)
+                    self.loop.remove_reader(self._listener.fileno())  # it stays readable: not again at once
+                    self._pause = self.loop.call_later(ACCEPT_AGAIN_S, self._listen)
                 return
             if len(self.clients) >= CLIENTS_MAX:
                 log.warning("%d control clients: one more was turned away", CLIENTS_MAX)

@@ -10,6 +10,7 @@ from uvs.errors import UserError
 from uvs.ipvs.spec import IpvsError
 
 PREFIX = "net.ipv4.vs."
+LENGTH_MAX = 200  # a request holds no more than 64 KiB
 
 _EPILOG = """\
 examples:
@@ -48,6 +49,8 @@ def _one(client: Client, setting: str, bare: bool) -> None:
     name, given, value = setting.partition("=")
     name = name.strip().replace("/", ".").removeprefix(PREFIX)
     value = value.strip()
+    if max(len(name), len(value)) > LENGTH_MAX:
+        raise UserError(f"{setting[:40]}...: no knob and no value is that long")
     try:
         if given:
             client.set_sysctl(name, value)

@@ -64,6 +64,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run a subcommand; LabError tells what went wrong."""
+    if getattr(args, "name", None) is not None:
+        registry.checked(args.name)
     if args.action == "demo":
         from uvs.lab import demo
 

@@ -157,6 +157,13 @@ def test_wrong_use_needs_no_director(monkeypatch, tmp_path, capsys):
     )
 
 
+@pytest.mark.parametrize("words", ["-A -t \udcff:80", "-A -t 10.0.0.1:8\udcff", "-L -t \udcff"])
+def test_bytes_that_are_no_text(uvsadm, words):
+    """\\udcff: how Python hands over the byte 0xff of a command line."""
+    found = uvsadm(*words.split())
+    assert (found.status, found.err) == (2, "illegal virtual server address[:port] specified\n")
+
+
 def test_what_this_director_does_not_do_is_said(uvsadm):
     uvsadm("-A", "-t", "10.0.0.1:80")
     gre = uvsadm("-a", "-t", "10.0.0.1:80", "-r", "10.0.0.2", "-i", "--tun-type", "gre")

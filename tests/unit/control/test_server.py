@@ -293,6 +293,29 @@ def test_more_clients_than_there_is_room_for(director, client, monkeypatch, capl
     assert client.info()
 
 
+def test_no_descriptor_left_for_a_client(director, client, monkeypatch, caplog):
+    """Said once a second, and the loop rests meanwhile."""
+
+    class Exhausted:
+        def __init__(self, sock):
+            self.fileno, self.close, self.accept, self.tries = sock.fileno, sock.close, self.refuse, 0
+
+        def refuse(self):
+            self.tries += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(server, "ACCEPT_AGAIN_S", 0.2)
+    listener = director.server._listener
+    director.server._listener = exhausted = Exhausted(listener)
+    with raw(director) as sock:
+        until(lambda: exhausted.tries >= 2)
+        assert exhausted.tries < 5
+        director.server._listener = listener
+        sock.send(request(Cmd.GET_INFO))
+        assert sock.recv(65536)
+    assert "Too many open files" in caplog.text
+
+
 # ---------------------------------------------------------------- the path
 
 

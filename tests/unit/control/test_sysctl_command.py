@@ -55,3 +55,10 @@ def test_no_director(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("UVS_SOCKET", str(tmp_path / "none"))
     assert cli.main(["sysctl", "-a"]) == 1
     assert "start one with `uvs run`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("setting", ["pmtu_disc=" + 70000 * "1", 70000 * "x"], ids=["value", "name"])
+def test_too_long(sysctl, setting):
+    status, out, err = sysctl(setting)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert len(err) < 120

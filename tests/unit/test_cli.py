@@ -1,0 +1,46 @@
+"""`uvs`: wrong command lines are answered in one line, with exit status 2, before anything is done."""
+
+import pytest
+
+from uvs import cli
+
+WRONG = [
+    # what is typed, what the message names
+    ("nosuch", "invalid choice: 'nosuch'"),
+    ("-x", "-x"),
+    ("run --queue-num x", "--queue-num"),
+    ("run --queue-num 65536", "0..65535"),
+    ("run --queue-num -1", "0..65535"),
+    ("run --conn-max 0", "--conn-max takes 1..268435456, not 0"),
+    ("run --conn-max 99999999999999999999", "--conn-max takes 1..268435456"),
+    ("run --driver x", "--driver"),
+    ("run --socket=", "--socket"),
+    ("run --state-dir=", "--state-dir"),
+    ("run extra", "extra"),
+    ("lab", "ACTION"),
+    ("lab nosuch", "nosuch"),
+    ("lab up --mode x", "--mode"),
+    ("lab up --servers 0", "--servers"),
+    ("lab up --servers x", "--servers"),
+    ("lab up --name=", "no name for a lab"),
+    ("lab up --name=../x", "no name for a lab"),
+    ("lab down --name=", "no name for a lab"),
+    ("lab down --all --name x", "--all and --name"),
+    ("lab exec", "HOST"),
+    ("lab demo -4 -6", "-6"),
+    ("decap x", "unrecognized arguments: x"),
+    ("doctor x", "unrecognized arguments: x"),
+    ("sysctl", "name a knob"),
+]
+
+
+@pytest.mark.parametrize(("words", "named"), WRONG, ids=[words for words, _ in WRONG])
+def test_wrong_use(capsys, words, named):
+    try:
+        status = cli.main(words.split())
+    except SystemExit as end:
+        status = end.code
+    out, err = capsys.readouterr()
+    assert (status, out, err.count("\n")) == (2, "", 1), err
+    assert err.startswith("uvs")
+    assert named in err
