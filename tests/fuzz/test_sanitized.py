@@ -29,7 +29,7 @@ def test_a_fault_is_seen(env: dict[str, str], fault: str, report: str) -> None:
 
 
 def test_an_innocent_program_ends_well(env: dict[str, str]) -> None:
-    code = "from uvs.engine import core\nprint(core._core.__file__, core.crc32c(bytes(100)))"
+    code = "from uvs.engine import _core, core\nprint(_core.__file__, core.crc32c(bytes(100)))"
     done = sanitized.python(env, "-c", code)
     assert done.returncode == 0, done.stdout
     assert done.stdout.startswith(env["PYTHONPATH"])
