@@ -36,6 +36,10 @@ class Conn:
     fwmark = number("fwmark", "mark of the packet that made it")
     nexthop = number("nexthop", "index into the next-hop table, 0 = not known")
 
+    def count_in(self) -> None:
+        """A packet more from the client; the counter wraps, as the kernel's."""
+        self._c.in_pkts = (self._c.in_pkts + 1) & 0xFFFFFFFF
+
     @property
     def caddr(self) -> bytes:
         """Client address, packed."""

@@ -152,9 +152,9 @@ def _dest_flags(ipvs: NetnsIpvs, cp: Conn) -> int:
 def _count_in_packet(ipvs: NetnsIpvs, cp: Conn) -> None:
     """in_pkts; a one-packet connection counts for its template. The sync decision belongs here."""
     if not cp.flags & ConnFlag.ONE_PACKET:
-        cp.in_pkts += 1
+        cp.count_in()
     elif cp.control and (template := ipvs.table.conn_at(cp.control)):
-        template.in_pkts += 1
+        template.count_in()
 
 
 def conn_schedule(
@@ -273,7 +273,7 @@ def _bypass(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Verdict:
         return skb.drop(Why.TABLE_FULL)
     ipvs.table.set_state(cp, Dir.INPUT, iph)
     verdict = ip_vs_bypass_xmit(ipvs, skb, cp, iph)
-    cp.in_pkts += 1
+    cp.count_in()
     ipvs.table.conn_put(cp, skb.now)
     return verdict
 

@@ -194,6 +194,8 @@ class Services:
             self.port0_services += by * (svc.key.port == 0)
 
     def _check(self, spec: ServiceSpec) -> None:
+        if spec.key.protocol > 0xFF:  # ip_vs takes it, but no packet has one
+            raise IpvsError(errno.EINVAL, "a protocol has 8 bits")
         if spec.sched_name != "none" and scheduling.find(spec.sched_name) is None:
             raise IpvsError(errno.ENOENT, f"no scheduler {spec.sched_name!r}")
         if spec.pe_name:
@@ -316,6 +318,8 @@ class Services:
             raise IpvsError(errno.EINVAL, "another address family only by tunnelling")
         if spec.weight < 0 or spec.l_threshold > spec.u_threshold:
             raise IpvsError(errno.ERANGE, "weight or thresholds out of range")
+        if spec.tun_flags > 0xFF:
+            raise IpvsError(errno.EINVAL, "no such tunnel flags")
         if spec.tun_type:
             raise IpvsError(errno.EOPNOTSUPP, "only ipip tunnels: gue and gre are not built yet")
 

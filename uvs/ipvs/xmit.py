@@ -173,7 +173,7 @@ def ip_vs_icmp_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, quoted: Header) -> Verd
     if cp.flags & ConnFlag.FWD_MASK != ConnFlag.MASQ:
         transmit = TRANSMITTERS.get(cp.flags & ConnFlag.FWD_MASK)
         verdict = transmit(ipvs, skb, cp, quoted) if transmit else NF_ACCEPT
-        cp.in_pkts += 1
+        cp.count_in()
         if verdict != NF_DROP:
             skb.why = Why.ICMP_IN
         return verdict

@@ -548,6 +548,15 @@ def test_states_time_outs_and_counters(world):
     assert (dest.rec.activeconns, dest.rec.inactconns, dest.rec.refcnt) == (0, 0, 0)
 
 
+def test_a_connection_of_more_packets_than_its_counter_holds(world):
+    world.server(world.service(), RIP[1])
+    world.local_in(tcp(CIP, 1024, VIP, 80))
+    (conn,) = world.table.conns()
+    conn.in_pkts = 2**32 - 1
+    assert world.local_in(tcp(CIP, 1024, VIP, 80, "A")).why == Why.FORWARDED
+    assert conn.in_pkts == 0
+
+
 def test_counters(world):
     svc = world.service()
     dest = world.server(svc, RIP[1])
