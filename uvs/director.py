@@ -134,7 +134,7 @@ class Director:
         if message:
             log.warning("%s", message)
 
-        driver = NetfilterQueueDriver(self.queue, self._packet)
+        self.driver = driver = NetfilterQueueDriver(self.queue, self._packet)
         self._undo.callback(driver.close)
         server = Server(self.ipvs, self.socket_path, self._commit)
         server.start(loop)
@@ -189,6 +189,7 @@ class Director:
 
     def _second(self) -> None:
         now = time.monotonic_ns()
+        self.ipvs.why[Why.CUT] = self.driver.cut  # the driver drops these itself
         self.ipvs.services.expire_trash(now)
         self.diverted.release()
         self.diversion.flush()

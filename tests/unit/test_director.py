@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 from uvs.director import Director
+from uvs.engine.core import Why
 from uvs.netfilter.tool import NetfilterError
 
 
@@ -25,3 +27,11 @@ def test_a_change_that_the_kernel_does_not_take_is_saved_and_acknowledged(caplog
         director._commit()
     assert saved == [director.ipvs]
     assert "cannot divert packets any longer: no" in caplog.text
+
+
+def test_packets_that_the_queue_cut_are_counted_by_their_reason():
+    director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1)
+    director.ipvs = Mock(why=[0] * len(Why), icmp_limit={2: Mock(), 10: Mock()})
+    director.diverted, director.diversion, director.driver = Mock(), Mock(), Mock(cut=3)
+    director._second()
+    assert director.ipvs.why[Why.CUT] == 3
