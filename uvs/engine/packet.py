@@ -53,6 +53,13 @@ class Header:
         return unpacked(self._c.daddr, self._c.af)
 
     @property
+    def ends(self) -> tuple[bytes, int, bytes, int]:
+        """Address and port of the sender, then of the receiver; swapped when it is read inversely."""
+        if self.inverse:
+            return self.daddr, self.dport, self.saddr, self.sport
+        return self.saddr, self.sport, self.daddr, self.dport
+
+    @property
     def to_many(self) -> bool:
         """Is the destination multicast or the limited broadcast address?"""
         first: int = self._c.daddr.b[0]

@@ -168,7 +168,7 @@ def conn_schedule(
         if record:
             record.step(1, f"{pp.name.lower()}_conn_schedule", f"not schedulable: {why.label}")
         return None, skb.drop(why) if why == Why.SHORT else skb.accept(why)
-    vaddr, vport = (iph.saddr, iph.sport) if iph.inverse else (iph.daddr, iph.dport)
+    _, _, vaddr, vport = iph.ends
     svc = ipvs.services.find(iph.af, skb.mark, iph.protocol, vaddr, vport, ipvs.unprivileged_port_start)
     if svc is None:
         if record:
@@ -196,11 +196,7 @@ def ip_vs_schedule(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Conn
     if not iph.flags & Hdr.PORTS:
         skb.why = Why.SHORT
         return None
-    caddr, cport, vaddr, vport = (
-        (iph.daddr, iph.dport, iph.saddr, iph.sport)
-        if iph.inverse
-        else (iph.saddr, iph.sport, iph.daddr, iph.dport)
-    )
+    caddr, cport, vaddr, vport = iph.ends
     if cport == FTPDATA:
         skb.why = Why.CLIENT_PORT
         return None
@@ -249,7 +245,7 @@ def ip_vs_leave(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Verdict
         local = iph.af == AF_INET and ipvs.routes.is_local(iph.af, iph.daddr)
         if not iph.to_many and not local:
             return _bypass(ipvs, svc, skb, iph)
-    if svc.key.port == FTPPORT and (iph.sport if iph.inverse else iph.dport) != FTPPORT:
+    if svc.key.port == FTPPORT and iph.ends[3] != FTPPORT:
         return skb.accept(Why.FTP_DATA)
     why = _why_no_dest(svc)
     if iph.flags & Hdr.ICMP:

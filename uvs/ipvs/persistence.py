@@ -34,11 +34,7 @@ def ip_vs_sched_persist(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) ->
     None with `skb.why` set to the reason.
     """
     af, protocol = svc.key.af, iph.protocol
-    caddr, cport, vaddr, vport = (
-        (iph.daddr, iph.dport, iph.saddr, iph.sport)
-        if iph.inverse
-        else (iph.saddr, iph.sport, iph.daddr, iph.dport)
-    )
+    caddr, cport, vaddr, vport = iph.ends
     snet = masked(af, caddr, svc.spec.netmask)
     same_port = vport == svc.key.port
     if same_port:
