@@ -13,7 +13,6 @@
 
 #define NEW_TIMEOUT_MS 3000    /* ip_vs_conn_new: until a state machine says more */
 #define LATER_TIMEOUT_MS 60000 /* ip_vs_conn_expire: while it controls others */
-#define TEMPLATE_ASSURED 1
 
 #define BATCH 64
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  *
  * table.h - what the parts of the table share: arena.c (the file), attach.c (taking
- * an old one over), table.c (records, hash), timer.c, conn.c, proto_*.c.
+ * an old one over), table.c (records, hash), timer.c, conn.c, proto.c, proto_*.c.
  *
  * The arena is an array of 128-byte records, linked by index.  The first 32 are its
  * header page.  Stores that another run of the director relies on are the entries'
@@ -181,7 +181,9 @@ static inline void clock_seen(struct uvs_table *t, uint64_t now)
 void conn_expire(struct uvs_table *t, struct uvs_conn *c, uint64_t now);
 void conn_count(struct uvs_table *t, const struct uvs_conn *c, int by);
 
-/* proto_*.c: the packet's header is readable; set state and timeout. */
+#define TEMPLATE_ASSURED 1 /* state of a template: a connection of it was established */
+
+/* proto.c, proto_*.c: the packet's header is readable; set state and timeout. */
 void tcp_set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struct uvs_iphdr *iph);
 void udp_set_state(struct uvs_table *t, struct uvs_conn *c, int dir);
 void sctp_set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struct uvs_iphdr *iph);
