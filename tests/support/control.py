@@ -105,5 +105,5 @@ class RealIpvsadm:
             timeout=20,
             check=False,
         )
-        # Debian 13's build has another wording here than upstream and Debian 12.
+        # Debian 13's build has another wording here than Debian 12's.
         return Ran(ran.returncode, ran.stdout, ran.stderr.replace("-6 must follow -f", "-6 used before -f"))
