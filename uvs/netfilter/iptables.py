@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -187,6 +188,8 @@ class Iptables:
         self._table: dict[int, str] = {}  # family: the table that diverts
         self._shape: dict[int, object] = {}  # family: what the rules in the kernel were made from
         self._expected: dict[tuple[int, str], tuple[str, ...]] = {}
+        self._plan: Plan | None = None  # what the sets were filled from
+        self._sets_due = 0.0  # when their number of members is to be looked at
         self._seen: object = None  # fingerprint of the rules when they were last looked at
         self._is_nft: bool | None = None
 
@@ -252,6 +255,7 @@ class Iptables:
             families.append(AF_INET6)
         batch = "".join(create_sets(af, plan.entries) for af in families)
         run("ipset", "-exist", "restore", batch=batch)
+        self._plan = plan
         for af in families:
             if first_time:
                 self._find_parts(af, plan)
@@ -276,6 +280,11 @@ class Iptables:
             self._note()
 
     def intact(self) -> bool:
+        now = time.monotonic()
+        if now >= self._sets_due:
+            self._sets_due = now + LOOK_AGAIN_S
+            if not self._sets_full():
+                return False
         fingerprint = self._fingerprint()
         if fingerprint is not None and fingerprint == self._seen:
             return True
@@ -305,6 +314,21 @@ class Iptables:
             return self._list(af, table)
         except ToolError:
             return None
+
+    def _sets_full(self) -> bool:
+        """Have our sets as many members as they should? Scripts of firewalls begin with `ipset flush`."""
+        assert self._plan is not None
+        wanted = Counter(
+            set_name(entry.set, entry.af)
+            for entry in self._plan.entries
+            if entry.set in SET_TYPES and entry.af in self._parts
+        )
+        try:
+            listing = run("ipset", "list", "-t")
+        except ToolError:
+            return False
+        found = re.findall(r"^Name: (\S+)$.*?^Number of entries: (\d+)$", listing, re.MULTILINE | re.DOTALL)
+        return all(wanted[name] == int(members) for name, members in found if name in wanted)
 
     def _sets(self) -> list[str]:
         if which("ipset") is None:
