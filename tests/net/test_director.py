@@ -110,7 +110,7 @@ def test_wrong_use(arguments, words):
 def test_wrong_command_lines(arguments):
     done = subprocess.run([*UVS, *arguments], capture_output=True, text=True, timeout=20)
     assert done.returncode == 2
-    assert "usage: uvs" in done.stderr
+    one_line(done.stderr, "--help")
 
 
 @sandboxed
