@@ -44,7 +44,7 @@ class FakeRoutes:
     pmtu: dict[bytes, int] = field(default_factory=dict)
     rows: dict[int, tuple[int, bytes]] = field(default_factory=dict)
 
-    def find(self, af: int, addr: bytes, known_nexthop: bool = False) -> Route | None:
+    def find(self, af: int, addr: bytes) -> Route | None:
         if addr in self.unreachable:
             return None
         index = next((i for i, row in self.rows.items() if row == (af, addr)), len(self.rows) + 1)

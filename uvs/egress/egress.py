@@ -89,12 +89,11 @@ class Egress:
 
     # ---- Routes
 
-    def find(self, af: int, addr: bytes, known_nexthop: bool = False) -> Route | None:
+    def find(self, af: int, addr: bytes) -> Route | None:
         """Route to an address by destination only (no source, mark, TOS); None: there is none.
 
-        `known_nexthop` changes nothing: the kernel's FLOWI_FLAG_KNOWN_NH means that a direct route names the
-        address itself as next hop, and a route by a gateway still names the gateway (net/ipv4/route.c,
-        rt_set_nexthop; net/ipv6/route.c, ip6_pol_route). That is what a row holds anyway.
+        The row's next hop is the address itself, or the gateway if its route has one: what the kernel's
+        FLOWI_FLAG_KNOWN_NH means (net/ipv4/route.c, rt_set_nexthop; net/ipv6/route.c, ip6_pol_route).
         """
         try:
             return self._found[addr]

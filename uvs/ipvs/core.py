@@ -34,8 +34,19 @@ def nf_hook(ipvs: NetnsIpvs, skb: Skb, hook: Hook, data: bytes, mark: int = 0, i
     if ipvs.recorder.want:
         return _recorded(ipvs, skb, data)
     verdict = _handlers(ipvs, skb)
+    if skb.made:
+        own_packets(ipvs, skb)
     ipvs.why[skb.why] += 1
     return verdict
+
+
+def own_packets(ipvs: NetnsIpvs, skb: Skb) -> None:
+    """The director's own packets pass ip_vs_out at LOCAL_OUT like any other: an ICMP error about a packet
+    that was already rewritten is translated back there, and counted for its connection."""
+    for index, packet in skb.made:
+        own = Skb()
+        if not own.begin(Hook.LOCAL_OUT, packet, 0, 0, skb.now) and ip_vs_out(ipvs, own) == NF_ACCEPT:
+            skb.sends.append((index, own.pkt.data))
 
 
 def _handlers(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
@@ -51,6 +62,7 @@ def _recorded(ipvs: NetnsIpvs, skb: Skb, data: bytes) -> Verdict:
     record = skb.walk = ipvs.recorder.begin(skb.now, hook, skb.iph, data)
     assert record is not None
     verdict = _handlers(ipvs, skb)
+    own_packets(ipvs, skb)
     ipvs.why[skb.why] += 1
     record.verdict, record.why = verdict.name, skb.why.label
     if skb.modified:

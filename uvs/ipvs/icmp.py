@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from uvs.engine.core import AF_INET, Hdr, Header, checksum
-from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict
+from uvs.ipvs.skb import NetnsIpvs, Skb
 
 DEST_UNREACH, TIME_EXCEEDED = 3, 11
 HOST_UNREACH, PORT_UNREACH, FRAG_NEEDED = 1, 3, 4
@@ -55,7 +55,7 @@ def _answer(ipvs: NetnsIpvs, skb: Skb, typ: int, code: int, info: int = 0) -> No
 
 
 def icmp_send(ipvs: NetnsIpvs, skb: Skb, iph: Header, quote: bytes, typ: int, code: int, info: int) -> None:
-    """Tell the sender of a packet of an error: an ICMP with second word `info`, into `skb.sends`.
+    """Tell the sender of a packet of an error: an ICMP with second word `info`, into `skb.made`.
 
     `iph` and `quote`: that packet's header, and the packet from there on.
     """
@@ -76,20 +76,7 @@ def icmp_send(ipvs: NetnsIpvs, skb: Skb, iph: Header, quote: bytes, typ: int, co
     error = build(ipvs, iph, quote, source, typ, code, info)
     if skb.walk:
         skb.walk.step(2, "icmp_send", f"type {typ} code {code} to the sender", mtu=info or None)
-    sent = _through_local_out(ipvs, skb, error)
-    if sent is not None:
-        skb.sends.append((route.index, sent))
-
-
-def _through_local_out(ipvs: NetnsIpvs, skb: Skb, error: bytes) -> bytes | None:
-    """The director's own packets pass ip_vs_out at LOCAL_OUT like any other: an error about a packet that
-    was already rewritten is translated back there (and counted for its connection)."""
-    from uvs.ipvs.core import ip_vs_out
-
-    own = Skb()
-    if own.begin(Hook.LOCAL_OUT, error, 0, 0, skb.now):
-        return None
-    return own.pkt.data if ip_vs_out(ipvs, own) == Verdict.ACCEPT else None
+    skb.made.append((route.index, error))
 
 
 def _build_v4(

@@ -23,11 +23,11 @@ class Route:
 class Routes(Protocol):
     """Routing decisions, answered at once (the answer may come from a cache)."""
 
-    def find(self, af: int, addr: bytes, known_nexthop: bool = False) -> Route | None:
+    def find(self, af: int, addr: bytes) -> Route | None:
         """Route to an address; None: there is none.
 
-        `known_nexthop` (direct routing): frames go to this address, or to the gateway of the route to it,
-        whatever the packet's own destination is (FLOWI_FLAG_KNOWN_NH; rt_set_nexthop keeps a gateway).
+        For direct routing too: frames go to this address, or to the gateway of the route to it, whatever
+        the packet's own destination is (FLOWI_FLAG_KNOWN_NH; rt_set_nexthop keeps a gateway).
         """
 
     def at(self, index: int) -> Route | None:

@@ -119,6 +119,7 @@ class Services:
         self.port0_services = 0
         self._services: dict[tuple[int, int, bytes, int, int], Service] = {}
         self._dests: dict[int, Dest] = {}  # by record
+        self._real: dict[tuple[int, bytes], list[Dest]] = {}  # by address, as the kernel's rs_table
         self._trash_due = 0
 
     def __iter__(self) -> Iterator[Service]:
@@ -277,6 +278,7 @@ class Services:
         self._update_dest(dest, spec)
         dest.last_weight = spec.weight
         svc.dests.insert(0, dest)
+        self._real.setdefault(dest.id[:2], []).append(dest)
         if svc.scheduler:
             svc.scheduler.add_dest(dest)
         self._tell("add_dest", svc, dest)
@@ -345,19 +347,14 @@ class Services:
         """ip_vs_has_real_service: is it a NAT server of any service?"""
         return any(
             d.fwd == ConnFlag.MASQ
-            and d.id == (af, addr, port)
-            and (svc.key.fwmark or svc.key.protocol == protocol)
-            for svc in self
-            for d in svc.dests
+            and d.spec.port == port
+            and (d.svc.key.fwmark or d.svc.key.protocol == protocol)
+            for d in self._real.get((af, addr), ())
         )
 
     def is_tunnel(self, af: int, addr: bytes) -> bool:
         """ip_vs_find_tunnel, ipip: does any service tunnel to that address?"""
-        return any(
-            d.fwd == ConnFlag.TUNNEL and d.id[:2] == (af, addr) and d.spec.tun_type == 0
-            for svc in self
-            for d in svc.dests
-        )
+        return any(d.fwd == ConnFlag.TUNNEL and not d.spec.tun_type for d in self._real.get((af, addr), ()))
 
     # ---- after a restart
 
@@ -396,13 +393,20 @@ class Services:
             spec = DestSpec(af, addr, port, orphan.conn_flags & ConnFlag.FWD_MASK, orphan.weight)
             dest = Dest(gone, spec, orphan, Estimator(), orphan.weight)
             self._dests[orphan.index] = dest
-            self._discard(dest)
+            self._bury(dest)
         for unclaimed in services.values():
             unclaimed.free()
 
     # ---- the trash (ip_vs_ctl.c, ip_vs_trash_*)
 
     def _discard(self, dest: Dest) -> None:
+        here = self._real[dest.id[:2]]
+        here.remove(dest)
+        if not here:
+            del self._real[dest.id[:2]]
+        self._bury(dest)
+
+    def _bury(self, dest: Dest) -> None:
         dest.rec.flags &= ~DestFlag.AVAILABLE
         dest.rec.service = 0
         dest.idle_since = 0

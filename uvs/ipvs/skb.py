@@ -43,6 +43,7 @@ class Skb:
         "indev",
         "iph",
         "ipvs_property",
+        "made",
         "mark",
         "modified",
         "now",
@@ -63,6 +64,7 @@ class Skb:
         self.modified = False  # an ACCEPTed packet has new content
         self.why = Why.NONE
         self.sends: list[tuple[int, bytes]] = []  # (next hop, packet) to be sent
+        self.made: list[tuple[int, bytes]] = []  # the director's own packets, on their way to LOCAL_OUT
         self.walk: Walk | None = None
 
     def begin(self, hook: Hook, data: bytes, mark: int, indev: int, now: int) -> int:
@@ -71,6 +73,7 @@ class Skb:
         self.ipvs_property = self.modified = False
         self.why = Why.NONE
         self.sends = []
+        self.made = []
         self.walk = None
         return self.pkt.load(data, mark)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from uvs.ipvs import icmp
+from uvs.ipvs.core import own_packets
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb
 
 
@@ -15,4 +16,5 @@ def no_neighbour(ipvs: NetnsIpvs, data: bytes) -> list[tuple[int, bytes]]:
     if skb.begin(Hook.LOCAL_OUT, data, 0, 0, ipvs.clock()):
         return []
     icmp.host_unreachable(ipvs, skb)
+    own_packets(ipvs, skb)
     return skb.sends

@@ -10,7 +10,7 @@ from uvs.ipvs.route import Route
 from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
 
 # IP_VS_RT_MODE_*: what kind of route a transmitter may take.
-RT_LOCAL, RT_NON_LOCAL, RT_RDR, RT_KNOWN_NH, RT_TUNNEL = 1, 2, 4, 16, 32
+RT_LOCAL, RT_NON_LOCAL, RT_RDR, RT_TUNNEL = 1, 2, 4, 32
 RT_BYPASS = 64  # ours: by the packet's own destination (ip_vs_bypass_xmit)
 
 Transmitter = Callable[[NetnsIpvs, Skb, Conn, Header], Verdict]
@@ -43,7 +43,7 @@ def ip_vs_get_out_rt(ipvs: NetnsIpvs, skb: Skb, cp: Conn, hdr: Header, mode: int
     if route is None:
         # cache_bypass goes where the packet itself wants to go; all others to the real server.
         af, daddr = (iph.af, iph.daddr) if mode & RT_BYPASS else (cp.daf, cp.daddr)
-        route = ipvs.routes.find(af, daddr, bool(mode & RT_KNOWN_NH))
+        route = ipvs.routes.find(af, daddr)
         if route is None:
             skb.why = Why.NO_ROUTE
             if walk:
@@ -123,7 +123,7 @@ def ip_vs_nat_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
 
 def ip_vs_dr_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
     """Direct routing: only the MAC addresses change."""
-    route = ip_vs_get_out_rt(ipvs, skb, cp, iph, RT_LOCAL | RT_NON_LOCAL | RT_KNOWN_NH)
+    route = ip_vs_get_out_rt(ipvs, skb, cp, iph, RT_LOCAL | RT_NON_LOCAL)
     if route is None:
         return NF_DROP
     if route.local:
