@@ -1,5 +1,6 @@
 """sd_notify: the service manager hears of it if it is there; if not, the director goes on."""
 
+import contextlib
 import os
 import socket
 
@@ -39,7 +40,7 @@ def test_a_manager_that_does_not_read(tmp_path, monkeypatch):
         manager.bind(str(tmp_path / "notify"))
         other.connect(str(tmp_path / "notify"))
         other.setblocking(False)
-        with pytest.raises(BlockingIOError):
+        with contextlib.suppress(BlockingIOError):
             while True:
                 other.send(b"x")
         systemd.notify("STOPPING=1")
