@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -76,12 +77,17 @@ def main(args: argparse.Namespace) -> int:
         asyncio.run(director.run())
     except NetfilterError as error:
         raise UserError(str(error)) from error
-    except PermissionError as error:
-        mend = "run it as root, or in a namespace of your own (uvs lab)"
-        raise UserError(f"{error.strerror or error} ({error.filename or 'packet socket'}): {mend}") from error
     except OSError as error:
-        raise UserError(error.strerror or str(error)) from error
+        raise UserError(_explain(error)) from error
     return 0
+
+
+def _explain(error: OSError) -> str:
+    """What was refused, of which file, and what to do; errors of our own say all of it themselves."""
+    text, file = error.strerror or str(error), error.filename
+    if error.errno in (errno.EPERM, errno.EACCES):
+        return f"{text} ({file or 'packet socket'}): run it as root, or in a namespace of your own (uvs lab)"
+    return text if file is None or str(file) in text else f"{text}: {file}"
 
 
 class Director:

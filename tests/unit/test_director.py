@@ -7,7 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-from uvs.director import Director
+import pytest
+
+from uvs.director import Director, _explain
 from uvs.engine.core import Why
 from uvs.netfilter.tool import NetfilterError
 
@@ -35,3 +37,26 @@ def test_packets_that_the_queue_cut_are_counted_by_their_reason():
     director.diverted, director.diversion, director.driver = Mock(), Mock(), Mock(cut=3)
     director._second()
     assert director.ipvs.why[Why.CUT] == 3
+
+
+PRIVILEGE = "run it as root, or in a namespace of your own (uvs lab)"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            PermissionError(1, "Operation not permitted"),
+            f"Operation not permitted (packet socket): {PRIVILEGE}",
+        ),
+        (PermissionError(13, "Permission denied", "/run/uvs"), f"Permission denied (/run/uvs): {PRIVILEGE}"),
+        (
+            PermissionError("/x is writable by others: chmod go-w it"),
+            "/x is writable by others: chmod go-w it",
+        ),
+        (OSError(20, "Not a directory", "/etc/passwd/x"), "Not a directory: /etc/passwd/x"),
+        (OSError(28, "no space for arena /x", "/x"), "no space for arena /x"),
+    ],
+)
+def test_what_is_said_of_an_error(error, said):
+    assert _explain(error) == said
