@@ -86,7 +86,8 @@ def _explain(error: OSError) -> str:
     """What was refused, of which file, and what to do; errors of our own say all of it themselves."""
     text, file = error.strerror or str(error), error.filename
     if error.errno in (errno.EPERM, errno.EACCES):
-        return f"{text} ({file or 'packet socket'}): run it as root, or in a namespace of your own (uvs lab)"
+        what = f" ({file})" if file and str(file) not in text else ""
+        return f"{text}{what}: run it as root, or in a namespace of your own (uvs lab)"
     return text if file is None or str(file) in text else f"{text}: {file}"
 
 
