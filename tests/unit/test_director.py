@@ -46,8 +46,8 @@ PRIVILEGE = "run it as root, or in a namespace of your own (uvs lab)"
     ("error", "said"),
     [
         (
-            PermissionError(1, "Operation not permitted"),
-            f"Operation not permitted (packet socket): {PRIVILEGE}",
+            PermissionError(1, "cannot open a packet socket: no"),
+            f"cannot open a packet socket: no: {PRIVILEGE}",
         ),
         (PermissionError(13, "Permission denied", "/run/uvs"), f"Permission denied (/run/uvs): {PRIVILEGE}"),
         (
