@@ -1,10 +1,12 @@
 """Schedulers: the order of choice, ties, edits, additions and deletions in mid-sequence."""
 
 import pytest
-from support.world import RIP, World
+from support.packets import loaded
+from support.world import RIP, World, packed, tcp, udp
 
 from uvs.engine.core import Header
 from uvs.ipvs import scheduling
+from uvs.ipvs.scheduling import hashing, mh
 
 ANY = Header()
 
@@ -34,9 +36,10 @@ def choose(svc, n):
 
 
 def test_found_by_name():
-    assert scheduling.names() == ["lc", "rr", "wlc", "wrr"]
+    assert scheduling.names() == ["dh", "fo", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "twos", "wlc", "wrr"]
     assert all(scheduling.find(n).name == n for n in scheduling.names())
     assert scheduling.find("none") is None
+    assert scheduling.find("hashing") is None
     assert scheduling.find("../core") is None
 
 
@@ -122,6 +125,21 @@ def test_rr_without_servers(world):
         ("wlc", (1, 3, 1), ((1, 0), (3, 0), (9, 0)), "A"),
         ("wlc", (0, 3, 1), ((0, 0), (3, 0), (1, 0)), "B"),
         ("wlc", (0, 0, 0), ((0, 0), (0, 0), (0, 0)), "-"),
+        # inactive ones do not count; the connection to come does
+        ("sed", (1, 1, 1), ((1, 9), (0, 99), (0, 0)), "B"),
+        ("sed", (1, 3, 1), ((0, 0), (1, 0), (0, 0)), "B"),
+        ("sed", (1, 3, 1), ((0, 0), (2, 0), (0, 0)), "A"),
+        ("sed", (0, 1, 0), ((0, 0), (9, 0), (0, 0)), "B"),
+        # an idle one first, whatever its weight
+        ("nq", (1, 9, 1), ((1, 0), (1, 0), (0, 50)), "C"),
+        ("nq", (1, 9, 1), ((1, 0), (1, 0), (1, 0)), "B"),
+        ("nq", (1, 9, 0), ((1, 0), (1, 0), (0, 0)), "B"),
+        ("fo", (1, 9, 9), ((0, 0), (99, 0), (0, 0)), "B"),
+        ("fo", (0, 0, 0), ((0, 0), (0, 0), (0, 0)), "-"),
+        # active connections up to the weight, and one more
+        ("ovf", (2, 3, 1), ((0, 0), (3, 9), (0, 0)), "B"),
+        ("ovf", (2, 3, 1), ((0, 0), (4, 0), (0, 0)), "A"),
+        ("ovf", (2, 3, 0), ((3, 0), (4, 0), (0, 0)), "-"),
     ],
 )
 def test_least_connection(world, sched, weights, load, chosen):
@@ -131,3 +149,107 @@ def test_least_connection(world, sched, weights, load, chosen):
     assert choose(svc, 1) == chosen
     for dest in svc.dests:
         dest.rec.activeconns = dest.rec.inactconns = 0
+
+
+def header(source, destination="198.18.0.100", sport=1024, protocol=6):
+    """A header as the parser gives it."""
+    pkt = loaded((tcp if protocol == 6 else udp)(source, sport, destination, 80))
+    return pkt.iph
+
+
+@pytest.mark.parametrize(
+    ("addr", "plain", "with_port", "ten_bits"),
+    [
+        ("10.0.0.1", 39, 73, 159),
+        ("192.168.1.5", 16, 50, 64),
+        ("203.0.113.77", 57, 91, 230),
+        ("2001:db8::1", 63, 97, 252),
+    ],
+)
+def test_hash_32(addr, plain, with_port, ten_bits):
+    folded = hashing.fold(packed(addr))
+    assert hashing.hash_32(folded, 8) == plain
+    assert hashing.hash_32(folded + 1024 & 0xFFFFFFFF, 8) == with_port
+    assert hashing.hash_32(folded, 10) == ten_bits
+
+
+def test_maglev_hash_and_permutations():
+    client = packed("192.168.1.5")
+    assert mh.hash_of(client, 0, mh.KEY_1) == 0xF3E678E9
+    assert mh.hash_of(client, 54321, mh.KEY_1) == 0x03303C46
+    for addr, offset, skip in (("10.0.0.10", 910, 3575), ("10.0.0.11", 4032, 1541), ("10.0.0.12", 870, 874)):
+        assert mh.hash_of(packed(addr), 80, mh.KEY_1) % mh.SIZE == offset
+        assert mh.hash_of(packed(addr), 80, mh.KEY_2) % (mh.SIZE - 1) + 1 == skip
+
+
+def maglev(world, weights=(1, 1, 1)):
+    """10.0.0.10, .11, .12 added in this order: the list is .12, .11, .10."""
+    svc = world.service(sched="mh")
+    for last, weight in zip((10, 11, 12), reversed(weights), strict=True):
+        world.server(svc, f"10.0.0.{last}", weight=weight)
+    return svc
+
+
+def test_maglev_table(world):
+    svc = maglev(world)
+    order = [svc.dests.index(d) for d in svc.scheduler.slots]
+    assert [order.count(i) for i in range(3)] == [1365, 1364, 1364]
+    assert order[:24] == [2, 2, 1, 1, 0, 0, 1, 1, 2, 0, 0, 1, 1, 2, 0, 0, 2, 1, 2, 0, 1, 2, 0, 0]
+    assert svc.scheduler.schedule(header("192.168.1.5")).spec.addr == packed("10.0.0.10")
+
+
+def test_maglev_weights(world):
+    svc = maglev(world, (1, 2, 4))
+    assert [svc.scheduler.slots.count(d) for d in svc.dests] == [585, 1170, 2338]
+
+
+def test_maglev_a_quiesced_server_keeps_its_slots(world):
+    svc = maglev(world)
+    before = list(svc.scheduler.slots)
+    world.edit(svc, "10.0.0.10", weight=0)
+    assert svc.scheduler.slots == before
+    assert svc.scheduler.schedule(header("192.168.1.5")) is None
+    svc.spec.flags |= 8  # mh-fallback
+    assert svc.scheduler.schedule(header("192.168.1.5")).spec.addr in (
+        packed("10.0.0.11"),
+        packed("10.0.0.12"),
+    )
+
+
+def test_source_hashing(world):
+    svc = build(world, "sh", (2, 0, 1))
+    assert [d.spec.addr[3] for d in svc.scheduler.buckets[:8]] == [11, 11, 12, 13, 11, 11, 12, 13]
+    assert len(svc.scheduler.buckets) == 256
+    for client in ("10.0.0.1", "192.168.1.5", "203.0.113.77"):
+        at = hashing.hash_32(hashing.fold(packed(client)), 8)
+        expected = svc.scheduler.buckets[at]
+        chosen = svc.scheduler.schedule(header(client))
+        assert chosen is (expected if expected.weight else None)
+        svc.spec.flags |= 8  # sh-fallback: somebody takes it
+        assert svc.scheduler.schedule(header(client)).weight
+        svc.spec.flags &= ~8
+    svc.spec.flags |= 16  # sh-port
+    chosen = {svc.scheduler.schedule(header("10.0.0.1", sport=port)) for port in range(1024, 1124)}
+    assert len(chosen) == 3  # A, C and nobody
+
+
+def test_destination_hashing(world):
+    svc = build(world, "dh", (1, 1, 0))
+    assert [d.spec.addr[3] for d in svc.scheduler.buckets[:4]] == [11, 12, 13, 11]
+    seen = {svc.scheduler.schedule(header("10.0.0.1", f"198.18.7.{i}")) for i in range(64)}
+    assert seen == {svc.dests[0], svc.dests[1], None}
+
+
+@pytest.mark.parametrize(
+    ("picks", "active", "chosen"),
+    [((0, 1), (0, 0, 0), "A"), ((1, 2), (0, 0, 0), "A"), ((2, 6), (0, 5, 0), "C"), ((4, 4), (0, 9, 0), "B")],
+)
+def test_two_choices(world, monkeypatch, picks, active, chosen):
+    svc = build(world, "twos", (1, 3, 2))
+    numbers = iter(picks)
+    monkeypatch.setattr(svc.scheduler, "pick", lambda total: next(numbers))
+    for dest, n in zip(svc.dests, active, strict=True):
+        dest.rec.activeconns = n
+    assert choose(svc, 1) == chosen
+    for dest in svc.dests:
+        dest.rec.activeconns = 0

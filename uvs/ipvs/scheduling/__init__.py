@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
@@ -40,9 +41,12 @@ class Scheduler:
         raise NotImplementedError
 
 
+_HELPERS = ("hashing",)
+
+
 @cache
 def _found() -> tuple[str, ...]:
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__)))
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _HELPERS))
 
 
 def names() -> list[str]:
@@ -62,3 +66,14 @@ def find(name: str) -> type[Scheduler] | None:
 def overhead(dest: Dest) -> int:
     """ip_vs_dest_conn_overhead (include/net/ip_vs.h): an active connection counts 256 inactive ones."""
     return (dest.rec.activeconns << 8) + dest.rec.inactconns
+
+
+def least_loaded(dests: Iterable[Dest], load: Callable[[Dest], int]) -> Dest | None:
+    """The lowest load for its weight, compared by cross-multiplication; the first of equals."""
+    least: Dest | None = None
+    lowest = 0
+    for dest in dests:
+        its = load(dest)
+        if least is None or lowest * dest.weight > its * least.weight:
+            least, lowest = dest, its
+    return least

@@ -1,0 +1,44 @@
+"""Destination hashing (ip_vs_dh.c)."""
+
+from __future__ import annotations
+
+from uvs.engine.core import Header
+from uvs.ipvs.scheduling import Scheduler
+from uvs.ipvs.scheduling.hashing import fold, hash_32
+from uvs.ipvs.services import Dest, Service
+
+TAB_BITS = 8  # CONFIG_IP_VS_DH_TAB_BITS
+
+
+class DestinationHashing(Scheduler):
+    """A table over the packet's destination address; the servers fill it in turn, whatever their weight."""
+
+    name = "dh"
+
+    def __init__(self, svc: Service) -> None:
+        super().__init__(svc)
+        self.buckets: list[Dest] = []
+        self._reassign()
+
+    def _reassign(self) -> None:
+        """ip_vs_dh_reassign."""
+        dests = self.svc.dests
+        self.buckets = [dests[i % len(dests)] for i in range(1 << TAB_BITS)] if dests else []
+
+    def add_dest(self, dest: Dest) -> None:
+        """ip_vs_dh_dest_changed."""
+        self._reassign()
+
+    def del_dest(self, dest: Dest, index: int) -> None:
+        """ip_vs_dh_dest_changed."""
+        self._reassign()
+
+    def schedule(self, iph: Header) -> Dest | None:
+        """ip_vs_dh_schedule: no second choice."""
+        if not self.buckets:
+            return None
+        dest = self.buckets[hash_32(fold(iph.daddr), TAB_BITS)]
+        return dest if dest.available and dest.usable else None
+
+
+SCHEDULER = DestinationHashing

@@ -1,0 +1,20 @@
+"""Weighted fail-over (ip_vs_fo.c)."""
+
+from __future__ import annotations
+
+from uvs.engine.core import Header
+from uvs.ipvs.scheduling import Scheduler
+from uvs.ipvs.services import Dest
+
+
+class FailOver(Scheduler):
+    """The usable destination of the highest weight gets everything."""
+
+    name = "fo"
+
+    def schedule(self, iph: Header) -> Dest | None:
+        """ip_vs_fo_schedule: the first of equals."""
+        return max((d for d in self.svc.dests if d.usable), key=lambda d: d.weight, default=None)
+
+
+SCHEDULER = FailOver
