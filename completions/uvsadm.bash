@@ -4,7 +4,7 @@ _uvsadm()
 {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words
 	case $prev in
-	-s | --scheduler) words='rr wrr lc wlc' ;;
+	-s | --scheduler) words='rr wrr lc wlc sed nq lblc lblcr dh sh mh fo ovf twos' ;;
 	--start-daemon | --stop-daemon) words='master backup' ;;
 	--tun-type) words='ipip gue gre' ;;
 	*)

@@ -198,6 +198,7 @@ class Director:
         now = time.monotonic_ns()
         self.ipvs.why[Why.CUT] = self.driver.cut  # the driver drops these itself
         self.ipvs.services.expire_trash(now)
+        self.ipvs.services.tick_schedulers(now)
         self.diverted.release()
         self.diversion.flush()
         if self.diversion.check():

@@ -35,7 +35,7 @@ SERVICE, one of:
   -f, --fwmark-service MARK [-6]        packets with this firewall mark
 
 Options:
-  -s, --scheduler NAME                  rr wrr lc wlc (default wlc)
+  -s, --scheduler NAME                  rr wrr lc wlc sed nq lblc lblcr dh sh mh fo ovf twos (default wlc)
   -p, --persistent [SECONDS]            a client stays with its server (default 360 s)
   -M, --netmask MASK                    what counts as one client: 255.255.255.0; IPv6: prefix length
   -r, --real-server HOST[:PORT]         the server; its port is the service's unless given

@@ -18,6 +18,7 @@ from uvs.ipvs.spec import DestSpec as DestSpec
 from uvs.ipvs.spec import IpvsError as IpvsError
 from uvs.ipvs.spec import ServiceKey as ServiceKey
 from uvs.ipvs.spec import ServiceSpec as ServiceSpec
+from uvs.ipvs.sysctl import Sysctl
 
 TRASH_PERIOD_NS = 60 * 10**9  # IP_VS_DEST_TRASH_PERIOD: looked through this often
 TRASH_IDLE_NS = 120 * 10**9  # an unused destination idle for so long is freed
@@ -108,10 +109,11 @@ class Services:
     connections may live on), `gone_dest` (record freed: no connection points to it any more).
     """
 
-    def __init__(self, table: Table, routes: Routes, clock: Callable[[], int]) -> None:
+    def __init__(self, table: Table, routes: Routes, clock: Callable[[], int], sysctl: Sysctl) -> None:
         self.table = table
         self.routes = routes
         self.clock = clock
+        self.sysctl = sysctl
         self.observers: list[Observer] = []
         self.total = Estimator()
         self.trash: list[Dest] = []
@@ -206,7 +208,7 @@ class Services:
 
     def _scheduler(self, svc: Service, name: str) -> scheduling.Scheduler | None:
         cls = scheduling.find(name)
-        return cls(svc) if cls else None
+        return cls(svc, self.clock, self.sysctl) if cls else None
 
     def edit_service(self, spec: ServiceSpec) -> Service:
         """ip_vs_edit_service: scheduler, flags, timeout, netmask. The same scheduler keeps its state."""
@@ -396,6 +398,12 @@ class Services:
             self._bury(dest)
         for unclaimed in services.values():
             unclaimed.free()
+
+    def tick_schedulers(self, now: int) -> None:
+        """About once a second: schedulers that remember may forget."""
+        for svc in self:
+            if svc.scheduler:
+                svc.scheduler.tick(now)
 
     # ---- the trash (ip_vs_ctl.c, ip_vs_trash_*)
 

@@ -100,8 +100,8 @@ class NetnsIpvs:
         self.table = table
         self.routes = routes
         self.clock = clock
-        self.services = Services(table, routes, clock)
         self.sysctl = Sysctl()
+        self.services = Services(table, routes, clock, self.sysctl)
         self.sysctl.observers.append(self._sysctl_changed)
         self.services.observers.append(self._services_changed)
         self._nodest = False  # a destination was deleted while expire_nodest_conn was set

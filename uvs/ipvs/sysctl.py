@@ -37,6 +37,10 @@ KNOBS: dict[str, Knob] = {
     "expire_nodest_conn": Knob(0, 0, 1, "expire connections of deleted servers at once"),
     "expire_quiescent_template": Knob(0, 0, 1, "templates do not steer to a server of weight 0"),
     "ignore_tunneled": Knob(0, 0, 1, "mark packets of other protocols as handled"),
+    "lblc_expiration": Knob(86400, 0, _INT_MAX, "seconds that lblc remembers an unused address"),
+    "lblcr_expiration": Knob(
+        86400, 0, _INT_MAX, "seconds that lblcr remembers an unused address, or keeps a set"
+    ),
     "nat_icmp_send": Knob(0, 0, 1, "tell servers about packets of no connection"),
     "pmtu_disc": Knob(1, 0, 1, "path MTU discovery for tunnels"),
     "schedule_icmp": Knob(0, 0, 1, "schedule ICMP errors of no connection"),
@@ -66,6 +70,8 @@ class Sysctl:
     expire_nodest_conn: int
     expire_quiescent_template: int
     ignore_tunneled: int
+    lblc_expiration: int
+    lblcr_expiration: int
     nat_icmp_send: int
     pmtu_disc: int
     schedule_icmp: int

@@ -1,5 +1,7 @@
 """Schedulers: the order of choice, ties, edits, additions and deletions in mid-sequence."""
 
+from types import SimpleNamespace
+
 import pytest
 from support.packets import loaded
 from support.world import RIP, World, packed, tcp, udp
@@ -36,10 +38,11 @@ def choose(svc, n):
 
 
 def test_found_by_name():
-    assert scheduling.names() == ["dh", "fo", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "twos", "wlc", "wrr"]
+    assert " ".join(scheduling.names()) == "dh fo lblc lblcr lc mh nq ovf rr sed sh twos wlc wrr"
     assert all(scheduling.find(n).name == n for n in scheduling.names())
     assert scheduling.find("none") is None
     assert scheduling.find("hashing") is None
+    assert scheduling.find("locality") is None
     assert scheduling.find("../core") is None
 
 
@@ -253,3 +256,108 @@ def test_two_choices(world, monkeypatch, picks, active, chosen):
     assert choose(svc, 1) == chosen
     for dest in svc.dests:
         dest.rec.activeconns = 0
+
+
+SECOND = 10**9
+
+
+def cached(svc, address):
+    """Who serves a destination address, and who is in its set."""
+    entry = svc.scheduler.bucket(packed(address)).get(packed(address))
+    names = {RIP[i + 1]: "ABC"[i] for i in range(3)}
+    dests = [] if entry is None else getattr(entry, "members", None) or [entry.dest]
+    return "".join(names[".".join(map(str, d.spec.addr))] for d in dests)
+
+
+def send(svc, address):
+    dest = svc.scheduler.schedule(header("10.0.0.1", address))
+    return "-" if dest is None else "ABC"[svc.dests.index(dest)]
+
+
+def load(svc, *active):
+    for dest, n in zip(svc.dests, active, strict=True):
+        dest.rec.activeconns = n
+
+
+@pytest.mark.parametrize("sched", ["lblc", "lblcr"])
+def test_locality(world, sched):
+    """An address stays with its server, also under more load than others; a new one goes to the least loaded."""
+    svc = build(world, sched, (10, 10, 10))
+    assert send(svc, "198.18.1.1") == "A"
+    load(svc, 9, 0, 0)
+    assert send(svc, "198.18.1.1") == "A"
+    assert send(svc, "198.18.1.2") == "B"
+    # more than its weight, and another has less than half of its own
+    load(svc, 11, 5, 5)
+    assert send(svc, "198.18.1.1") == "A"
+    load(svc, 11, 4, 5)
+    assert send(svc, "198.18.1.1") == "B"
+    assert cached(svc, "198.18.1.1") == ("B" if sched == "lblc" else "BA")
+    load(svc, 0, 0, 0)
+
+
+@pytest.mark.parametrize("sched", ["lblc", "lblcr"])
+def test_locality_quiesced_and_deleted_servers(world, sched):
+    svc = build(world, sched, (1, 1, 1))
+    assert send(svc, "198.18.1.1") == "A"
+    world.edit(svc, RIP[1], weight=0)
+    assert send(svc, "198.18.1.1") == "B"
+    world.delete(svc, RIP[2])
+    assert send(svc, "198.18.1.1") == "B"  # C, now second in the list
+    assert cached(svc, "198.18.1.1")[0] == "C"
+    for dest in svc.dests:
+        dest.rec.weight = 0
+    assert send(svc, "198.18.1.1") == "-"
+
+
+def test_lblc_does_not_ask_the_cached_server_for_overload(world):
+    svc = build(world, "lblc", (1, 1, 1))
+    assert send(svc, "198.18.1.1") == "A"
+    svc.dests[0].rec.flags |= 2
+    assert send(svc, "198.18.1.1") == "A"
+    assert send(svc, "198.18.1.2") == "B"
+
+
+def test_lblcr_a_set_shrinks_by_its_most_loaded_member(world):
+    world.ipvs.sysctl.set("lblcr_expiration", 100)
+    svc = build(world, "lblcr", (10, 10, 10))
+    send(svc, "198.18.1.1")
+    load(svc, 11, 0, 0)
+    send(svc, "198.18.1.1")
+    assert cached(svc, "198.18.1.1") == "BA"
+    world.now += 100 * SECOND
+    send(svc, "198.18.1.1")
+    assert cached(svc, "198.18.1.1") == "BA"  # not older than that
+    world.now += 1
+    send(svc, "198.18.1.1")
+    assert cached(svc, "198.18.1.1") == "B"
+    load(svc, 0, 0, 0)
+
+
+@pytest.mark.parametrize("sched", ["lblc", "lblcr"])
+def test_locality_forgets_what_is_unused_at_every_thirtieth_look(world, sched):
+    world.ipvs.sysctl.set(f"{sched}_expiration", 600)
+    svc = build(world, sched, (1, 1, 1))
+    send(svc, "198.18.1.1")
+    for look in range(1, 31):
+        assert cached(svc, "198.18.1.1") == "A", look
+        if look == 25:
+            send(svc, "198.18.1.2")
+        world.now += 60 * SECOND
+        world.ipvs.services.tick_schedulers(world.now)
+    assert cached(svc, "198.18.1.1") == ""
+    assert cached(svc, "198.18.1.2") == "A"
+    assert svc.scheduler.entries == 1
+
+
+def test_locality_collects_when_there_are_too_many(world):
+    svc = build(world, "lblc", (1, 1, 1))
+    for i in range(17_000):
+        address = (0x0A000000 + i).to_bytes(4, "big")
+        svc.scheduler.bucket(address)[address] = SimpleNamespace(dest=svc.dests[0], lastuse=SECOND)
+        svc.scheduler.entries += 1
+    world.now += 400 * SECOND
+    world.ipvs.services.tick_schedulers(world.now)
+    goal = (17_000 - 16_384) * 4 // 3
+    assert 17_000 - svc.scheduler.entries >= goal
+    assert 17_000 - svc.scheduler.entries < goal + 60  # a bucket at a time

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from uvs.engine.core import Header
     from uvs.ipvs.services import Dest, Service
+    from uvs.ipvs.sysctl import Sysctl
 
 
 class Scheduler:
@@ -24,8 +25,13 @@ class Scheduler:
 
     name: ClassVar[str]
 
-    def __init__(self, svc: Service) -> None:
-        self.svc = svc
+    def __init__(self, svc: Service, clock: Callable[[], int], sysctl: Sysctl) -> None:
+        """`clock`: monotonic ns."""
+        self.svc, self.clock, self.sysctl = svc, clock, sysctl
+        self.init_service()
+
+    def init_service(self) -> None:
+        """Make what it keeps for its service, whose destinations are there already."""
 
     def add_dest(self, dest: Dest) -> None:
         """A destination was linked (at the head of the list)."""
@@ -36,12 +42,15 @@ class Scheduler:
     def upd_dest(self, dest: Dest) -> None:
         """A destination was edited."""
 
+    def tick(self, now: int) -> None:
+        """About once a second: a chance to forget what is old."""
+
     def schedule(self, iph: Header) -> Dest | None:
         """The destination for a packet; None: there is none."""
         raise NotImplementedError
 
 
-_HELPERS = ("hashing",)
+_HELPERS = ("hashing", "locality")
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uvs.engine.core import Header
 from uvs.ipvs.scheduling import Scheduler
 from uvs.ipvs.scheduling.hashing import fold, hash_32
-from uvs.ipvs.services import Dest, Service
+from uvs.ipvs.services import Dest
 
 TAB_BITS = 8  # CONFIG_IP_VS_DH_TAB_BITS
 
@@ -15,8 +15,8 @@ class DestinationHashing(Scheduler):
 
     name = "dh"
 
-    def __init__(self, svc: Service) -> None:
-        super().__init__(svc)
+    def init_service(self) -> None:
+        """ip_vs_dh_init_svc."""
         self.buckets: list[Dest] = []
         self._reassign()
 

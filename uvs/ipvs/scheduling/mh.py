@@ -8,7 +8,7 @@ from uvs.engine.core import Header
 from uvs.ipvs.scheduling import Scheduler
 from uvs.ipvs.scheduling.hashing import fold, hsiphash_u32
 from uvs.ipvs.scheduling.sh import source
-from uvs.ipvs.services import Dest, Service
+from uvs.ipvs.services import Dest
 from uvs.ipvs.spec import SVC_F_SCHED1, SVC_F_SCHED2
 
 TAB_INDEX = 12  # CONFIG_IP_VS_MH_TAB_INDEX
@@ -41,8 +41,8 @@ class Maglev(Scheduler):
 
     name = "mh"
 
-    def __init__(self, svc: Service) -> None:
-        super().__init__(svc)
+    def init_service(self) -> None:
+        """ip_vs_mh_init_svc."""
         self.slots: list[Dest] = []
         self._reassign()
 

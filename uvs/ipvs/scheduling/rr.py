@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uvs.engine.core import Header
 from uvs.ipvs.scheduling import Scheduler
-from uvs.ipvs.services import Dest, Service
+from uvs.ipvs.services import Dest
 
 
 class RoundRobin(Scheduler):
@@ -12,8 +12,8 @@ class RoundRobin(Scheduler):
 
     name = "rr"
 
-    def __init__(self, svc: Service) -> None:
-        super().__init__(svc)
+    def init_service(self) -> None:
+        """ip_vs_rr_init_svc."""
         self.last: Dest | None = None  # None: the list head
 
     def del_dest(self, dest: Dest, index: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uvs.engine.core import Header
 from uvs.ipvs.scheduling import Scheduler
 from uvs.ipvs.scheduling.hashing import fold, hash_32
-from uvs.ipvs.services import Dest, Service
+from uvs.ipvs.services import Dest
 from uvs.ipvs.spec import SVC_F_SCHED1, SVC_F_SCHED2
 
 TAB_BITS = 8  # CONFIG_IP_VS_SH_TAB_BITS
@@ -29,8 +29,8 @@ class SourceHashing(Scheduler):
 
     name = "sh"
 
-    def __init__(self, svc: Service) -> None:
-        super().__init__(svc)
+    def init_service(self) -> None:
+        """ip_vs_sh_init_svc."""
         self.buckets: list[Dest] = []
         self._reassign()
 

@@ -6,7 +6,7 @@ from math import gcd
 
 from uvs.engine.core import Header
 from uvs.ipvs.scheduling import Scheduler
-from uvs.ipvs.services import Dest, Service
+from uvs.ipvs.services import Dest
 
 
 class WeightedRoundRobin(Scheduler):
@@ -18,8 +18,8 @@ class WeightedRoundRobin(Scheduler):
 
     name = "wrr"
 
-    def __init__(self, svc: Service) -> None:
-        super().__init__(svc)
+    def init_service(self) -> None:
+        """ip_vs_wrr_init_svc."""
         self.cl: Dest | None = None
         self.di = self._gcd()
         self.mw = self._max() - (self.di - 1)
