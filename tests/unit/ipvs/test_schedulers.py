@@ -195,7 +195,7 @@ def maglev(world, weights=(1, 1, 1)):
 
 def test_maglev_table(world):
     svc = maglev(world)
-    order = [svc.dests.index(d) for d in svc.scheduler.slots]
+    order = [svc.dests.index(d) for d in svc.scheduler.table]
     assert [order.count(i) for i in range(3)] == [1365, 1364, 1364]
     assert order[:24] == [2, 2, 1, 1, 0, 0, 1, 1, 2, 0, 0, 1, 1, 2, 0, 0, 2, 1, 2, 0, 1, 2, 0, 0]
     assert svc.scheduler.schedule(header("192.168.1.5")).spec.addr == packed("10.0.0.10")
@@ -203,14 +203,14 @@ def test_maglev_table(world):
 
 def test_maglev_weights(world):
     svc = maglev(world, (1, 2, 4))
-    assert [svc.scheduler.slots.count(d) for d in svc.dests] == [585, 1170, 2338]
+    assert [svc.scheduler.table.count(d) for d in svc.dests] == [585, 1170, 2338]
 
 
 def test_maglev_a_quiesced_server_keeps_its_slots(world):
     svc = maglev(world)
-    before = list(svc.scheduler.slots)
+    before = list(svc.scheduler.table)
     world.edit(svc, "10.0.0.10", weight=0)
-    assert svc.scheduler.slots == before
+    assert svc.scheduler.table == before
     assert svc.scheduler.schedule(header("192.168.1.5")) is None
     svc.spec.flags |= 8  # mh-fallback
     assert svc.scheduler.schedule(header("192.168.1.5")).spec.addr in (
@@ -221,11 +221,11 @@ def test_maglev_a_quiesced_server_keeps_its_slots(world):
 
 def test_source_hashing(world):
     svc = build(world, "sh", (2, 0, 1))
-    assert [d.spec.addr[3] for d in svc.scheduler.buckets[:8]] == [11, 11, 12, 13, 11, 11, 12, 13]
-    assert len(svc.scheduler.buckets) == 256
+    assert [d.spec.addr[3] for d in svc.scheduler.table[:8]] == [11, 11, 12, 13, 11, 11, 12, 13]
+    assert len(svc.scheduler.table) == 256
     for client in ("10.0.0.1", "192.168.1.5", "203.0.113.77"):
         at = hashing.hash_32(hashing.fold(packed(client)), 8)
-        expected = svc.scheduler.buckets[at]
+        expected = svc.scheduler.table[at]
         chosen = svc.scheduler.schedule(header(client))
         assert chosen is (expected if expected.weight else None)
         svc.spec.flags |= 8  # sh-fallback: somebody takes it
@@ -238,7 +238,7 @@ def test_source_hashing(world):
 
 def test_destination_hashing(world):
     svc = build(world, "dh", (1, 1, 0))
-    assert [d.spec.addr[3] for d in svc.scheduler.buckets[:4]] == [11, 12, 13, 11]
+    assert [d.spec.addr[3] for d in svc.scheduler.table[:4]] == [11, 12, 13, 11]
     seen = {svc.scheduler.schedule(header("10.0.0.1", f"198.18.7.{i}")) for i in range(64)}
     assert seen == {svc.dests[0], svc.dests[1], None}
 

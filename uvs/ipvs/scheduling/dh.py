@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 from uvs.engine.core import Header
-from uvs.ipvs.scheduling import Scheduler
-from uvs.ipvs.scheduling.hashing import fold, hash_32
+from uvs.ipvs.scheduling.hashing import TableScheduler, fold, hash_32
 from uvs.ipvs.services import Dest
 
 TAB_BITS = 8  # CONFIG_IP_VS_DH_TAB_BITS
 
 
-class DestinationHashing(Scheduler):
+class DestinationHashing(TableScheduler):
     """A table over the packet's destination address; the servers fill it in turn, whatever their weight."""
 
     name = "dh"
 
-    def init_service(self) -> None:
-        """ip_vs_dh_init_svc."""
-        self.buckets: list[Dest] = []
-        self._reassign()
-
-    def _reassign(self) -> None:
+    def reassign(self) -> None:
         """ip_vs_dh_reassign."""
         dests = self.svc.dests
-        self.buckets = [dests[i % len(dests)] for i in range(1 << TAB_BITS)] if dests else []
-
-    def add_dest(self, dest: Dest) -> None:
-        """ip_vs_dh_dest_changed."""
-        self._reassign()
-
-    def del_dest(self, dest: Dest, index: int) -> None:
-        """ip_vs_dh_dest_changed."""
-        self._reassign()
+        self.table = [dests[i % len(dests)] for i in range(1 << TAB_BITS)] if dests else []
 
     def schedule(self, iph: Header) -> Dest | None:
         """ip_vs_dh_schedule: no second choice."""
-        if not self.buckets:
+        if not self.table:
             return None
-        dest = self.buckets[hash_32(fold(iph.daddr), TAB_BITS)]
+        dest = self.table[hash_32(fold(iph.daddr), TAB_BITS)]
         return dest if dest.available and dest.usable else None
 
 

@@ -1,9 +1,15 @@
-"""Hashes that several schedulers share, bit for bit the kernel's."""
+"""Hashes that schedulers share, bit for bit the kernel's, and what hashing by client has in common."""
 
 from __future__ import annotations
 
+from uvs.engine.core import Header
+from uvs.ipvs.scheduling import Scheduler
+from uvs.ipvs.services import Dest
+from uvs.ipvs.spec import SVC_F_SCHED1, SVC_F_SCHED2
+
 GOLDEN_RATIO_32 = 0x61C88647  # include/linux/hash.h
 _U32 = 0xFFFFFFFF
+WITH_PORTS = (6, 17, 132)
 
 
 def fold(addr: bytes) -> int:
@@ -53,3 +59,63 @@ def hsiphash_u32(value: int, key: int) -> int:
     v2 ^= 0xFF
     rounds(3)
     return (v0 ^ v1 ^ v2 ^ v3) & _U32
+
+
+class TableScheduler(Scheduler):
+    """A table of destinations, filled anew whenever they change."""
+
+    def init_service(self) -> None:
+        """ip_vs_dh_init_svc, ip_vs_sh_init_svc, ip_vs_mh_init_svc."""
+        self.table: list[Dest] = []
+        self.reassign()
+
+    def reassign(self) -> None:
+        """Fill the table."""
+        raise NotImplementedError
+
+    def add_dest(self, dest: Dest) -> None:
+        """ip_vs_*_dest_changed."""
+        self.reassign()
+
+    def del_dest(self, dest: Dest, index: int) -> None:
+        """ip_vs_*_dest_changed."""
+        self.reassign()
+
+    def upd_dest(self, dest: Dest) -> None:
+        """ip_vs_*_dest_changed."""
+        self.reassign()
+
+
+class ClientHashing(TableScheduler):
+    """By the client's address: `sh` and `mh`, which differ in table and hash.
+
+    Flags of the service: SCHED1 (fallback) looks further when the slot's server cannot take it, SCHED2
+    (port) counts the client's port too.
+    """
+
+    size: int
+
+    def slot(self, addr: bytes, port: int, offset: int = 0) -> int:
+        """The slot of a client; other offsets give others."""
+        raise NotImplementedError
+
+    def schedule(self, iph: Header) -> Dest | None:
+        """ip_vs_sh_schedule and ip_vs_mh_schedule, with their fallbacks."""
+        if not self.table:
+            return None
+        flags = self.svc.spec.flags
+        addr, port = (iph.daddr, iph.dport) if iph.inverse else (iph.saddr, iph.sport)
+        if not flags & SVC_F_SCHED2 or iph.protocol not in WITH_PORTS:
+            port = 0
+        first = self.slot(addr, port)
+        dest = self.table[first]
+        if dest.usable or not flags & SVC_F_SCHED1:
+            return dest if dest.usable else None
+        if not any(d.usable for d in self.svc.dests):
+            return None
+        # Every offset once, beginning with the first slot's own number.
+        for i in range(self.size):
+            dest = self.table[self.slot(addr, port, (i + first) % self.size)]
+            if dest.usable:
+                return dest
+        return None

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from math import gcd
 
-from uvs.engine.core import Header
-from uvs.ipvs.scheduling import Scheduler
-from uvs.ipvs.scheduling.hashing import fold, hsiphash_u32
-from uvs.ipvs.scheduling.sh import source
+from uvs.ipvs.scheduling.hashing import ClientHashing, fold, hsiphash_u32
 from uvs.ipvs.services import Dest
-from uvs.ipvs.spec import SVC_F_SCHED1, SVC_F_SCHED2
 
 TAB_INDEX = 12  # CONFIG_IP_VS_MH_TAB_INDEX
 SIZE = 4093  # the prime below 2 ** TAB_INDEX
 TURN_BITS = TAB_INDEX // 2  # IP_VS_MH_TAB_BITS
 KEY_1, KEY_2 = 2654435761, 2654446892
-FALLBACK, PORT = SVC_F_SCHED1, SVC_F_SCHED2
 
 
 def hash_of(addr: bytes, port: int, key: int, offset: int = 0) -> int:
@@ -33,27 +28,23 @@ class _Setup:
         self.skip = hash_of(addr, port, KEY_2) % (SIZE - 1) + 1
 
 
-class Maglev(Scheduler):
+class Maglev(ClientHashing):
     """A table in which every destination fills slots in its own order, so that few move when one leaves.
 
     Turns follow the last weight that was not 0: a quiesced destination keeps its slots, unused.
     """
 
     name = "mh"
+    size = SIZE
 
-    def init_service(self) -> None:
-        """ip_vs_mh_init_svc."""
-        self.slots: list[Dest] = []
-        self._reassign()
-
-    def _reassign(self) -> None:
+    def reassign(self) -> None:
         """ip_vs_mh_reassign: permutations, then population."""
         dests = self.svc.dests
         if len(dests) > SIZE:
             return  # EINVAL in the kernel, which keeps the old table
         turns = self._turns()
         if not any(turns):
-            self.slots = []
+            self.table = []
             return
         setups = [_Setup(dest, turn) for dest, turn in zip(dests, turns, strict=True) if turn]
         slots: list[Dest | None] = [None] * SIZE
@@ -65,7 +56,7 @@ class Maglev(Scheduler):
                         setup.at = (setup.at + setup.skip) % SIZE
                     slots[setup.at] = setup.dest
                     left -= 1
-        self.slots = [dest for dest in slots if dest is not None]
+        self.table = [dest for dest in slots if dest is not None]
 
     def _turns(self) -> list[int]:
         """ip_vs_mh_gcd_weight, ip_vs_mh_shift_weight, ip_vs_mh_permutate: how often each has its turn."""
@@ -76,35 +67,9 @@ class Maglev(Scheduler):
         shift = max(0, (max(weights) // common).bit_length() - TURN_BITS)
         return [(w // common >> shift) or int(w != 0) for w in weights]
 
-    def add_dest(self, dest: Dest) -> None:
-        """ip_vs_mh_dest_changed."""
-        self._reassign()
-
-    def del_dest(self, dest: Dest, index: int) -> None:
-        """ip_vs_mh_dest_changed."""
-        self._reassign()
-
-    def upd_dest(self, dest: Dest) -> None:
-        """ip_vs_mh_dest_changed."""
-        self._reassign()
-
-    def schedule(self, iph: Header) -> Dest | None:
-        """ip_vs_mh_schedule; with mh-fallback other offsets of the hash are tried."""
-        if not self.slots:
-            return None
-        flags = self.svc.spec.flags
-        addr, port = source(iph, bool(flags & PORT))
-        first = hash_of(addr, port, KEY_1) % SIZE
-        dest = self.slots[first]
-        if dest.usable:
-            return dest
-        if not flags & FALLBACK:
-            return None
-        for i in range(SIZE):
-            dest = self.slots[hash_of(addr, port, KEY_1, (i + first) % SIZE) % SIZE]
-            if dest.usable:
-                return dest
-        return None
+    def slot(self, addr: bytes, port: int, offset: int = 0) -> int:
+        """ip_vs_mh_hashkey, the first hash."""
+        return hash_of(addr, port, KEY_1, offset) % SIZE
 
 
 SCHEDULER = Maglev
