@@ -72,6 +72,7 @@ struct uvs_table {
 	size_t reserved;
 	struct arena_header *header;
 
+	int todrop[9];     /* defence.c: by in_pkts, how many until the next is dropped */
 	int secure_tcp;
 	uint32_t tcp_timeout[UVS_TCP_STATES];
 	uint32_t udp_timeout[UVS_UDP_STATES];

@@ -182,6 +182,8 @@ void uvs_csum_fill(struct uvs_packet *p);
 #define UVS_CONN_F_ONE_PACKET 0x2000
 #define UVS_CONN_F_NFCT 0x10000
 
+#define UVS_SVC_F_ONEPACKET 4
+
 #define UVS_DEST_F_AVAILABLE 1
 #define UVS_DEST_F_OVERLOAD 2
 
@@ -233,10 +235,10 @@ struct uvs_service {
 	uint8_t kind, af, protocol, pad0;
 	uint16_t port, pad1;
 	uint32_t fwmark;
-	uint32_t pad2;
+	uint32_t flags; /* UVS_SVC_F_* */
 	union uvs_addr addr;
 	struct uvs_stats stats;
-	uint8_t pad3[56];
+	uint8_t pad2[56];
 };
 
 /* What a connection is looked up or made by (the kernel's ip_vs_conn_param). */
@@ -319,6 +321,11 @@ void uvs_conn_fill_cport(struct uvs_table *t, struct uvs_conn *c, uint16_t cport
  * (== budget: call again).  uvs_conn_remaining: ms until it expires, 0 if due. */
 uint32_t uvs_expire(struct uvs_table *t, uint64_t now, uint32_t budget);
 uint32_t uvs_conn_remaining(const struct uvs_conn *c, uint64_t now);
+
+/* Look at one in 32 records from a random one on, and drop what a flood leaves behind: half-open
+ * connections, templates that no connection assured, and of those that saw few packets and were not
+ * refreshed for a minute one in as many as they saw packets.  Returns how many. */
+uint32_t uvs_drop_entry(struct uvs_table *t, uint64_t now, uint32_t random);
 
 /* Counters: a packet of `bytes` for the connection's destination, its service, the total. */
 void uvs_in_stats(struct uvs_table *t, const struct uvs_conn *c, uint32_t bytes);

@@ -199,6 +199,7 @@ class Director:
         self.ipvs.why[Why.CUT] = self.driver.cut  # the driver drops these itself
         self.ipvs.services.expire_trash(now)
         self.ipvs.services.tick_schedulers(now)
+        self.ipvs.defence.run(now, _available_pages())
         self.diverted.release()
         self.diversion.flush()
         if self.diversion.check():
@@ -231,6 +232,13 @@ def _every(loop: asyncio.AbstractEventLoop, period: float, work: Callable[[], No
 
     timers = [loop.call_later(period, turn)]
     return lambda: timers[0].cancel()
+
+
+def _available_pages() -> int:
+    """Free memory and buffers, in pages (si_meminfo: freeram + bufferram)."""
+    sizes = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    kib = sum(int(sizes[name].split()[0]) for name in ("MemFree", "Buffers"))
+    return kib * 1024 // os.sysconf("SC_PAGESIZE")
 
 
 def _sysctl(name: str, default: int) -> int:

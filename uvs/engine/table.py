@@ -146,6 +146,7 @@ class ServiceRecord(_Record):
     protocol = number("protocol", "transport protocol")
     port = number("port", "port")
     fwmark = number("fwmark", "mark, 0 = none")
+    flags = number("flags", "IP_VS_SVC_F_* bits")
 
     @property
     def addr(self) -> bytes:
@@ -345,6 +346,10 @@ class Table:
     def expire(self, now: int, budget: int = 10_000) -> int:
         """Turn the timer wheel; returns how many entries were looked at (== budget: call again)."""
         return lib.uvs_expire(self._t, now, budget)  # type: ignore[no-any-return]
+
+    def drop_entry(self, now: int, random: int) -> int:
+        """ip_vs_random_dropentry: a look at a part of the table, from a random record on; how many went."""
+        return lib.uvs_drop_entry(self._t, now, random)  # type: ignore[no-any-return]
 
     def set_state(self, conn: Conn, direction: Dir, iph: Header) -> None:
         """ip_vs_set_state: state, time-out, counters."""

@@ -190,6 +190,10 @@ def conn_schedule(
         return None, skb.accept(Why.NO_SERVICE)
     if record:
         record.step(2, "ip_vs_service_find", "found", scheduler=svc.spec.sched_name, servers=len(svc.dests))
+    if ipvs.defence.todrop():
+        if record:
+            record.step(2, "ip_vs_todrop", "dropped", one_in=ipvs.defence.drop_rate)
+        return None, skb.drop(Why.DROP_RATE)
     cp = ip_vs_schedule(ipvs, svc, skb, iph)
     if cp:
         return cp, NF_ACCEPT

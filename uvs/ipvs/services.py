@@ -185,6 +185,7 @@ class Services:
         rec.af, rec.protocol, rec.port, rec.fwmark = key.af, key.protocol, key.port, key.fwmark
         rec.addr = key.addr
         svc = Service(replace(spec, flags=spec.flags | SVC_F_HASHED), rec, Estimator(rec.stats))
+        rec.flags = svc.spec.flags
         svc.scheduler = self._scheduler(svc, spec.sched_name)
         self._services[key.lookup] = svc
         self._count(svc, 1)
@@ -217,6 +218,7 @@ class Services:
         if spec.sched_name != svc.spec.sched_name:
             svc.scheduler = self._scheduler(svc, spec.sched_name)
         svc.spec = replace(spec, key=svc.key, flags=spec.flags | SVC_F_HASHED)
+        svc.rec.flags = svc.spec.flags
         self._tell("edit_service", svc)
         return svc
 

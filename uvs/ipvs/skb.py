@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from uvs.engine.core import AF_INET, AF_INET6, Header, Packet, Table, Why
+from uvs.ipvs.defence import Defence
 from uvs.ipvs.icmp_limit import IcmpLimit
 from uvs.ipvs.route import Routes
 from uvs.ipvs.services import Dest, Service, Services
@@ -102,7 +103,7 @@ class NetnsIpvs:
         self.clock = clock
         self.sysctl = Sysctl()
         self.services = Services(table, routes, clock, self.sysctl)
-        self.sysctl.observers.append(self._sysctl_changed)
+        self.defence = Defence(table, self.sysctl)
         self.services.observers.append(self._services_changed)
         self._nodest = False  # a destination was deleted while expire_nodest_conn was set
         self.recorder = Recorder()
@@ -110,10 +111,6 @@ class NetnsIpvs:
         self.icmp_limit = {AF_INET: IcmpLimit(), AF_INET6: IcmpLimit()}
         self.unprivileged_port_start = 1024  # net.ipv4.ip_unprivileged_port_start of the host
         self.ident = 1  # IP identification of our own packets
-
-    def _sysctl_changed(self, name: str, value: int) -> None:
-        if name == "secure_tcp":
-            self.table.secure_tcp(value > 1)
 
     def _services_changed(self, event: str, svc: Service, dest: Dest | None) -> None:
         if event == "del_dest" and self.sysctl.expire_nodest_conn:

@@ -51,9 +51,7 @@ KNOBS: dict[str, Knob] = {
 }
 
 # Accepted and kept, but nothing here depends on them yet.
-WITHOUT_EFFECT = frozenset(
-    {"am_droprate", "amemthresh", "backup_only", "conntrack", "drop_entry", "drop_packet", "snat_reroute"}
-)
+WITHOUT_EFFECT = frozenset({"backup_only", "conntrack", "snat_reroute"})
 
 
 class Sysctl:
