@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Collection, Iterable
@@ -146,6 +147,7 @@ class Nft:
         self._parts: list[str] | None = None
         self._shape: object = None
         self._expected = ""
+        self._plan: Plan | None = None
         self._generation: int | None = None
 
     @property
@@ -167,6 +169,7 @@ class Nft:
         else:
             run("nft", "-f", "-", batch=ruleset(TABLE, plan, self._parts))
         self._shape = self._shape_of(plan)
+        self._plan = plan
         self._note()
 
     def change(self, plan: Plan, added: Collection[Entry], removed: Collection[Entry]) -> None:
@@ -191,7 +194,7 @@ class Nft:
         if generation is not None and generation == self._generation:
             return True
         try:
-            if self._list() != self._expected:
+            if self._list() != self._expected or self._members() != self._wanted():
                 return False
         except ToolError:
             return False
@@ -211,6 +214,15 @@ class Nft:
     @staticmethod
     def _list() -> str:
         return run("nft", "-t", "list", "table", "inet", TABLE)
+
+    @staticmethod
+    def _members() -> int:
+        """How many members our sets have: somebody may have flushed them and left the rules alone."""
+        listing = json.loads(run("nft", "-j", "list", "table", "inet", TABLE))["nftables"]
+        return sum(len(each["set"].get("elem", ())) for each in listing if "set" in each)
+
+    def _wanted(self) -> int:
+        return len(self._plan.entries) if self._plan else 0
 
     @staticmethod
     def _shape_of(plan: Plan) -> object:
