@@ -37,8 +37,20 @@ CONN_MAX = 1 << 28  # RECORDS_MAX, csrc/table.h
 TICK_S, SECOND_S, ESTIMATE_S = 0.1, 1.0, 2.0
 
 
+_EXAMPLES = """\
+example, as root, with the virtual address on this host:
+  uvs run &                                             until SIGTERM or Ctrl-C
+  uvsadm -A -t 192.0.2.100:80 -s rr                     a virtual service, servers in turn
+  uvsadm -a -t 192.0.2.100:80 -r 198.51.100.11 -m       a real server, by NAT
+  uvsadm -Ln                                            what there is
+no root, or just curious? `uvs lab demo`.  Something missing? `uvs doctor`.
+"""
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """`uvs run`'s options."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EXAMPLES
     parser.add_argument(
         "--driver", choices=["netfilterqueue"], default="netfilterqueue", help="how packets come in and leave"
     )
