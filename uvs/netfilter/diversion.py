@@ -75,8 +75,8 @@ class Diversion:
         Between the old rules and the new there is no moment without: a packet that passed then would be
         answered with RST by the local stack or the client.
 
-        Raises NetfilterError, having put nothing in place: no privilege, no working back end, or another
-        director rules this namespace.
+        Raises NetfilterError, having put nothing in place and taken nothing away: no privilege, no working
+        back end, or another director rules this namespace.
         """
         if not nfnetlink.has_net_admin():
             raise NetfilterError(NO_PRIVILEGE)
@@ -89,8 +89,10 @@ class Diversion:
                 backend.install(self.plan)
             except ToolError as error:
                 tried.append(f"{name}: {error}")
-                with contextlib.suppress(ToolError):
-                    backend.remove()
+                # What a crashed director left goes on dropping the packets of its services (fail closed).
+                if not any(each.kind == backend.kind for each in left):
+                    with contextlib.suppress(ToolError):
+                        backend.remove()
                 continue
             self._backend = backend
             for other in left:

@@ -26,9 +26,10 @@ class Notebook:
         self.whole = True
         self.refuses = False
         self.full = False
+        self.left: set[int] | None = None
 
     def leftovers(self) -> set[int] | None:
-        return None
+        return self.left
 
     def install(self, plan: Plan) -> None:
         if self.full:
@@ -70,6 +71,17 @@ def test_what_was_added_before_the_start_is_installed_at_once(backend: Notebook)
     made.add(WEB)
     made.start()
     assert backend.said == [("install", {WEB.entry()}, set())]
+
+
+@pytest.mark.parametrize(("left", "said"), [(None, [("remove", set(), set())]), ({0}, [])])
+def test_a_start_that_fails_leaves_things_as_they_were(
+    backend: Notebook, left: set[int] | None, said: list[object]
+) -> None:
+    """Half of our own rules go; those of a crashed director stay: it fails closed."""
+    backend.full, backend.left = True, left
+    with pytest.raises(NetfilterError):
+        Diversion(0, 1, 1).start()
+    assert backend.said == said
 
 
 def test_a_burst_is_one_change_and_only_what_differs(backend: Notebook, started: Diversion) -> None:
