@@ -188,3 +188,20 @@ def sums_right(packet: ScapyPacket) -> bool:
             break  # what is quoted may be cut
         layer = layer.payload
     return bytes(again) == bytes(packet)
+
+
+# Addresses of one family: client, VIP, first real server, director.
+FAMILIES = {4: (CIP, VIP, RIP[1], DIP), 6: (CIP6, VIP6, RIP6[1], DIP6)}
+
+
+def ends(packet: ScapyPacket) -> tuple[str, str]:
+    return packet.src, packet.dst
+
+
+def ports(packet: ScapyPacket) -> tuple[int, int]:
+    l4 = packet.getlayer(TCP) or packet.getlayer(UDP)
+    return l4.sport, l4.dport
+
+
+def ttl(packet: ScapyPacket) -> int:
+    return packet.hlim if isinstance(packet, IPv6) else packet.ttl

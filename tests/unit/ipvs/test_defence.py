@@ -1,16 +1,9 @@
 """The defence strategies: what each knob drops, and how the automatic ones turn themselves."""
 
 import pytest
-from support.world import CIP, RIP, VIP, S, World, tcp, udp
+from support.world import CIP, RIP, VIP, S, tcp, udp
 
 from uvs.engine.core import Why
-
-
-@pytest.fixture
-def world():
-    w = World()
-    yield w
-    w.close()
 
 
 def reasons(world, n, first=1024):

@@ -4,20 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 from support.packets import loaded
-from support.world import RIP, World, packed, tcp, udp
+from support.world import RIP, packed, tcp, udp
 
 from uvs.engine.core import Header
 from uvs.ipvs import scheduling
 from uvs.ipvs.scheduling import hashing, mh
 
 ANY = Header()
-
-
-@pytest.fixture
-def world():
-    w = World()
-    yield w
-    w.close()
 
 
 def build(world, sched, weights):
