@@ -1,5 +1,6 @@
 """uvsadm by itself: listings as a kernel's ipvsadm printed them, help, what goes wrong around it."""
 
+import shlex
 import subprocess
 import sys
 
@@ -176,7 +177,7 @@ def test_what_this_director_does_not_do_is_said(uvsadm):
 
 def test_a_reader_that_stops_is_no_fault(director):
     """uvsadm -h | head -1"""
-    command = f"{sys.executable} -m uvs.adm.cli -h | head -n 1"
+    command = f"{shlex.quote(sys.executable)} -m uvs.adm.cli -h | head -n 1"
     ran = subprocess.run(
         ["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False, cwd="/"
     )
