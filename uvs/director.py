@@ -194,11 +194,14 @@ class Director:
     # ---- control and time
 
     def _commit(self) -> None:
+        self._flush_diversion()
+        self.saved.save(self.ipvs)
+
+    def _flush_diversion(self) -> None:
         try:
             self.diversion.flush()
         except NetfilterError as error:
             log.error("%s: tried again every second", error)
-        self.saved.save(self.ipvs)
 
     def _tick(self) -> None:
         now = time.monotonic_ns()
@@ -212,11 +215,14 @@ class Director:
         self.ipvs.services.expire_trash(now)
         self.ipvs.services.tick_schedulers(now)
         self.ipvs.defence.run(now, _available_pages())
-        self.diverted.release()
-        self.diversion.flush()
-        if self.diversion.check():
-            log.warning("the diversion rules were gone: put back")
         self._read_host_settings()
+        self.diverted.release()
+        self._flush_diversion()
+        try:
+            if self.diversion.check():
+                log.warning("the diversion rules were gone: put back")
+        except NetfilterError as error:
+            log.error("%s: tried again every second", error)
 
     def _estimate(self) -> None:
         self.ipvs.services.estimate()

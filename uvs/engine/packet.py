@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from uvs.engine.binding import ffi, lib, number, put_packed, unpacked
+from uvs.engine.binding import address, ffi, lib, number, put_packed
 from uvs.engine.names import AF_INET
 
 if TYPE_CHECKING:
@@ -42,15 +42,8 @@ class Header:
     next_chunk = number("next_chunk", "type of the second SCTP chunk, 255 = none")
     segment = number("segment", "TCP payload bytes (with Hdr.L4)")
 
-    @property
-    def saddr(self) -> bytes:
-        """Source address, packed."""
-        return unpacked(self._c.saddr, self._c.af)
-
-    @property
-    def daddr(self) -> bytes:
-        """Destination address, packed."""
-        return unpacked(self._c.daddr, self._c.af)
+    saddr = address("saddr", "af", "source address, packed")
+    daddr = address("daddr", "af", "destination address, packed")
 
     @property
     def ends(self) -> tuple[bytes, int, bytes, int]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from uvs.engine.binding import ffi, lib, number, put_packed, unpacked
+from uvs.engine.binding import address, ffi, lib, number, put_packed
 from uvs.engine.names import Dir
 from uvs.engine.packet import Header
 
@@ -40,20 +40,9 @@ class Conn:
         """A packet more from the client; the counter wraps, as the kernel's."""
         self._c.in_pkts = (self._c.in_pkts + 1) & 0xFFFFFFFF
 
-    @property
-    def caddr(self) -> bytes:
-        """Client address, packed."""
-        return unpacked(self._c.caddr, self._c.af)
-
-    @property
-    def vaddr(self) -> bytes:
-        """Virtual address, packed."""
-        return unpacked(self._c.vaddr, self._c.af)
-
-    @property
-    def daddr(self) -> bytes:
-        """Real server's address, packed."""
-        return unpacked(self._c.daddr, self._c.daf)
+    caddr = address("caddr", "af", "client address, packed")
+    vaddr = address("vaddr", "af", "virtual address, packed")
+    daddr = address("daddr", "daf", "real server's address, packed")
 
     @property
     def state_name(self) -> str:
@@ -105,23 +94,8 @@ class DestRecord(_Record):
     tun_port = number("tun_port", "gue port")
     tun_flags = number("tun_flags", "tunnel checksum flags")
 
-    @property
-    def addr(self) -> bytes:
-        """Address, packed."""
-        return unpacked(self._c.addr, self._c.af)
-
-    @addr.setter
-    def addr(self, value: bytes) -> None:
-        put_packed(ffi.addressof(self._c, "addr"), value)
-
-    @property
-    def vaddr(self) -> bytes:
-        """The service's address, packed."""
-        return unpacked(self._c.vaddr, self._c.vaf)
-
-    @vaddr.setter
-    def vaddr(self, value: bytes) -> None:
-        put_packed(ffi.addressof(self._c, "vaddr"), value)
+    addr = address("addr", "af", "address, packed")
+    vaddr = address("vaddr", "vaf", "the service's address, packed")
 
     def free(self) -> None:
         """Give the record back; ValueError while entries point here."""
@@ -129,7 +103,7 @@ class DestRecord(_Record):
             raise ValueError("destination still has connections")
 
     def overload(self) -> None:
-        """OVERLOAD anew, after a threshold was set (ip_vs_dest_update_overload)."""
+        """OVERLOAD anew, after a threshold was set (as Linux 6.1.0-57 was seen to do)."""
         lib.uvs_dest_overload(self._c)
 
     def clear_stats(self) -> None:
@@ -148,14 +122,7 @@ class ServiceRecord(_Record):
     fwmark = number("fwmark", "mark, 0 = none")
     flags = number("flags", "IP_VS_SVC_F_* bits")
 
-    @property
-    def addr(self) -> bytes:
-        """Address, packed."""
-        return unpacked(self._c.addr, self._c.af)
-
-    @addr.setter
-    def addr(self, value: bytes) -> None:
-        put_packed(ffi.addressof(self._c, "addr"), value)
+    addr = address("addr", "af", "address, packed")
 
     def free(self) -> None:
         """Give the record back."""

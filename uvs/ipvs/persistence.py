@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from uvs.engine.core import AF_INET, Conn, ConnFlag, Header, Why
+from uvs.ipvs import walk
 from uvs.ipvs.services import FTPPORT, Dest, Service
 from uvs.ipvs.skb import NetnsIpvs, Skb
 
@@ -53,6 +54,9 @@ def ip_vs_sched_persist(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) ->
         dest = svc.scheduler.schedule(iph) if svc.scheduler else None
         if dest is None:
             return None
+        if skb.walk:
+            chosen = walk.endpoint(dest.spec.addr, dest.spec.port)
+            skb.walk.step(3, f"ip_vs_{svc.spec.sched_name}_schedule", chosen, weight=dest.weight)
         tport = dest.rec.port if same_port and svc.key.port != FTPPORT else 0
         ct = ipvs.table.conn_new(
             af, key_protocol, snet, 0, key_vaddr, key_vport, dest.spec.af, dest.spec.addr, tport,
@@ -63,7 +67,7 @@ def ip_vs_sched_persist(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) ->
             return None
         ct.timeout = min(svc.spec.timeout * 1000, _TIMEOUT_MAX)
     elif skb.walk:
-        skb.walk.step(3, "ip_vs_ct_in_get", "template found", server=str(dest.spec.addr.hex()))
+        skb.walk.step(3, "ip_vs_ct_in_get", "template found", **walk.entry(ct, skb.now))
 
     dport = dest.rec.port if same_port and dest.rec.port else vport
     flags = ConnFlag.ONE_PACKET if svc.one_packet and protocol == _UDP else 0
@@ -75,6 +79,8 @@ def ip_vs_sched_persist(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) ->
         ipvs.table.conn_put(ct, skb.now)
         skb.why = Why.TABLE_FULL
         return None
+    if skb.walk:
+        skb.walk.step(3, "ip_vs_conn_new", "made, controlled by the template", **walk.entry(cp, skb.now))
     ipvs.table.control_add(cp, ct)
     ipvs.table.conn_put(ct, skb.now)
     ipvs.table.conn_stats(cp)

@@ -41,3 +41,13 @@ def test_every_verdict_is_counted_by_its_reason(world):
         world.local_in(packet)
     counted = {Why(i): n for i, n in enumerate(world.ipvs.why) if n}
     assert counted == {Why.FORWARDED: 1, Why.NO_SERVICE: 1, Why.NOT_SYN: 1}
+
+
+def test_a_walk_tells_of_the_template(world):
+    world.server(world.service(flags=1, timeout=300), RIP[1])
+    world.ipvs.recorder.want = 2
+    for port in (1024, 1025):
+        world.local_in(tcp(CIP, port, VIP, 80))
+    told = [{s["function"]: s["decision"] for s in w.to_json()["steps"]} for w in world.ipvs.recorder.walks]
+    assert [w["ip_vs_ct_in_get"] for w in told] == ["no template", "template found"]
+    assert [w.get("ip_vs_rr_schedule") for w in told] == [f"{RIP[1]}:80", None]
