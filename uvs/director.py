@@ -19,10 +19,11 @@ from uvs.control import state
 from uvs.control.paths import default_socket, private_directory
 from uvs.control.server import Server
 from uvs.diverted import Diverted
-from uvs.egress import Egress
+from uvs.egress import Egress, FragmentWatch
 from uvs.engine.core import Table, Why
 from uvs.errors import UserError
 from uvs.ipvs.core import nf_hook
+from uvs.ipvs.services import Dest, Service
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict
 from uvs.ipvs.unreachable import no_neighbour
 from uvs.netfilter.diversion import Diversion
@@ -147,6 +148,10 @@ class Director:
         self._undo.callback(egress.close)
         self.egress = egress
         self.ipvs = NetnsIpvs(table, egress, time.monotonic_ns)
+        self.fragments = FragmentWatch()
+        self._undo.callback(self.fragments.close)
+        self.ipvs.largest_fragment = self._largest_fragment
+        self.ipvs.services.observers.append(self._services_changed)
         self._read_host_settings()
         self.saved = state.SavedTable(self.state_dir / "table.json")
         message = self.saved.restore(self.ipvs)
@@ -178,11 +183,28 @@ class Director:
     def _packet(self, hook: int, data: bytes, mark: int, indev: int) -> bool | bytes:
         skb = self.skb
         verdict = nf_hook(self.ipvs, skb, _HOOKS[hook], data, mark, indev)
+        largest = 0 if skb.made else skb.frag_max
         for index, packet in skb.sends:
-            self.egress.send(index, packet)
+            self.egress.send(index, packet, largest)
         if verdict == Verdict.ACCEPT:
             return skb.pkt.data if skb.modified else True
         return False
+
+    def _largest_fragment(self, head: bytes, indev: int) -> int:
+        """What was longer than the device's MTU came in pieces, seen or not."""
+        largest = self.fragments.largest(head)
+        if not largest and indev > 1:
+            length = int.from_bytes(head[2:4]) if head[0] >> 4 == 4 else 40 + int.from_bytes(head[4:6])
+            mtu = self.egress.link_mtu(indev)
+            largest = mtu if length > mtu else 0
+        return largest
+
+    def _services_changed(self, event: str, svc: Service, dest: Dest | None) -> None:
+        if event == "add_service":
+            try:
+                self.fragments.watch(svc.key.af)
+            except OSError as error:
+                log.warning("fragments are not watched, large IPv6 datagrams may be refused: %s", error)
 
     def _no_neighbour(self, data: bytes) -> None:
         for index, packet in no_neighbour(self.ipvs, data):

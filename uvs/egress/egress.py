@@ -34,7 +34,11 @@ WAIT_EACH, WAIT_ALL = 16, 256  # packets that wait for one neighbour, and in all
 WAIT_TIME = 3 * SECOND  # as long as the kernel tries (3 solicitations, one a second)
 ASK_AGAIN = SECOND  # a neighbour; and for a route where there was none, without news
 REFRESH_BUDGET = 0.01  # seconds of re-reading routes at a time
-MIN_PMTU: dict[int, int] = {socket.AF_INET: 552, socket.AF_INET6: 1280}  # net.ipv4.route.min_pmtu; RFC 8200
+IPV6_MIN_MTU = 1280
+MIN_PMTU: dict[int, int] = {
+    socket.AF_INET: 552,
+    socket.AF_INET6: IPV6_MIN_MTU,
+}  # net.ipv4.route.min_pmtu; RFC 8200
 PMTU_TIME = 600 * SECOND  # net.ipv4.route.mtu_expires
 
 _DEVICE_GONE = {errno.ENETDOWN, errno.ENXIO, errno.ENODEV}
@@ -145,20 +149,29 @@ class Egress:
         lladdr = f"lladdr {neighbour.lladdr.hex(':')}" if neighbour.lladdr else "unresolved"
         return f"{socket.inet_ntop(neighbour.af, neighbour.addr)} dev {row.link.name} {lladdr}"
 
+    def link_mtu(self, ifindex: int) -> int:
+        """MTU of a device, bytes; 0: there is no such device."""
+        link = self._link(ifindex) if ifindex else None
+        return link.mtu if link else 0
+
     # ---- sending
 
-    def send(self, index: int, data: bytes) -> None:
-        """Send one IP packet by row `index`; never blocks. Larger than its MTU: in fragments, DF or not."""
+    def send(self, index: int, data: bytes, largest: int = 0) -> None:
+        """Send one IP packet by row `index`; never blocks. Larger than its MTU: in fragments, DF or not.
+
+        `largest`: the largest fragment that it was put together from, 0 if none; none that leaves is larger
+        (ip_fragment(), ip6_fragment(): what came is known to fit the path).
+        """
         row = self._rows.get(index)
-        if row is not None and row.quick and len(data) <= row.mtu:
+        if row is not None and row.quick and len(data) <= row.mtu and not largest:
             err = self._injector.send(row.hop, data)  # type: ignore[arg-type]
             if err:
                 self._failed(row, err)
             return
-        self._send_slowly(row, data)
+        self._send_slowly(row, data, largest)
         self._report()
 
-    def _send_slowly(self, row: Row | None, data: bytes) -> None:
+    def _send_slowly(self, row: Row | None, data: bytes, largest: int = 0) -> None:
         if row is None:
             self._count(Why.NO_ROUTE)
             return
@@ -171,14 +184,18 @@ class Egress:
             self._ask(neighbour)
         if row.hop is None:
             assert neighbour is not None
-            self._wait(neighbour, row, data)
-        elif len(data) <= row.mtu:
+            self._wait(neighbour, row, data, largest)
+            return
+        mtu = row.mtu
+        if largest:
+            mtu = min(mtu, max(largest, IPV6_MIN_MTU) if row.af == socket.AF_INET6 else largest)
+        if len(data) <= mtu:
             self._transmit(row, data)
         elif self._packet.load(data):
             self._count(Why.MALFORMED)
         else:
             self._ident = (self._ident + 1) & 0xFFFFFFFF
-            parts = self._packet.fragments(row.mtu, self._ident)
+            parts = self._packet.fragments(mtu, self._ident)
             if parts is None:
                 self._count(Why.TOO_BIG)
             for part in parts or ():
@@ -200,7 +217,7 @@ class Egress:
         if err not in (errno.ENOBUFS, errno.EAGAIN):
             self._stale[row] = None  # the event that explains it is on its way, or was lost
 
-    def _wait(self, neighbour: Neighbour, row: Row, data: bytes) -> None:
+    def _wait(self, neighbour: Neighbour, row: Row, data: bytes, largest: int) -> None:
         if len(neighbour.waiting) >= WAIT_EACH:  # the oldest gives way, as in __neigh_event_send
             neighbour.waiting.popleft()
             self._waiting -= 1
@@ -210,7 +227,7 @@ class Egress:
             return
         if not neighbour.waiting:
             neighbour.deadline = 0
-        neighbour.waiting.append((row, data))
+        neighbour.waiting.append((row, data, largest))
         self._waiting += 1
 
     def _ask(self, neighbour: Neighbour) -> None:
@@ -222,12 +239,12 @@ class Egress:
     def _send_waiting(self, neighbour: Neighbour) -> None:
         waiting, neighbour.waiting = neighbour.waiting, deque()
         self._waiting -= len(waiting)
-        for row, data in waiting:
-            self._send_slowly(self._rows.get(row.index), data)
+        for row, data, largest in waiting:
+            self._send_slowly(self._rows.get(row.index), data, largest)
 
     def _give_up(self, neighbour: Neighbour) -> None:
         self._waiting -= len(neighbour.waiting)
-        self._given_up.extend(data for _, data in neighbour.waiting)
+        self._given_up.extend(data for _, data, _ in neighbour.waiting)
         neighbour.waiting.clear()
 
     def _report(self) -> None:
@@ -299,7 +316,7 @@ class Egress:
         neighbour = row.neighbour
         row.set(row.route, None, None)
         if neighbour is not None:
-            kept = deque(pair for pair in neighbour.waiting if pair[0] is not row)
+            kept = deque(each for each in neighbour.waiting if each[0] is not row)
             for _ in range(len(neighbour.waiting) - len(kept)):
                 self._waiting -= 1
                 self._count(Why.NO_ROUTE)

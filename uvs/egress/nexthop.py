@@ -44,7 +44,7 @@ class Neighbour:
         self.asked = False  # lately: not to be asked again at once
         self.deadline = 0  # of the waiting packets, ns; 0: from the next tick on
         self.rows: set[Row] = set()
-        self.waiting: deque[tuple[Row, bytes]] = deque()
+        self.waiting: deque[tuple[Row, bytes, int]] = deque()
 
     def learn(self, answer: NeighbourAnswer | None, default: bytes = b"") -> None:
         """Take over what the kernel says; `default` is the address on devices that resolve nothing."""

@@ -14,7 +14,8 @@ from uvs.ipvs.services import FTPPORT, Service
 from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
 from uvs.ipvs.xmit import TRANSMITTERS, ip_vs_bypass_xmit, ip_vs_icmp_xmit
 
-ICMP, IPIP, UDP, ICMPV6 = 1, 4, 17, 58
+ICMP, IPIP, TCP, UDP, ICMPV6 = 1, 4, 6, 17, 58
+HEAD = 40  # bytes that tell a datagram
 IPV4_HEADER, MIN_MTU = 20, 68
 FTPDATA = 20
 V4_ERRORS = frozenset({3, 4, 11})  # unreachable, source quench, time exceeded
@@ -31,6 +32,8 @@ def nf_hook(ipvs: NetnsIpvs, skb: Skb, hook: Hook, data: bytes, mark: int = 0, i
         ipvs.why[refused] += 1
         skb.why = Why(refused)
         return NF_DROP
+    if hook == Hook.LOCAL_IN and skb.iph.protocol != TCP:
+        skb.frag_max = ipvs.largest_fragment(data[:HEAD], indev)
     if ipvs.recorder.want:
         return _recorded(ipvs, skb, data)
     verdict = _handlers(ipvs, skb)

@@ -40,6 +40,7 @@ class Skb:
     """One packet at one hook. The buffer is reused: `begin` starts the next packet."""
 
     __slots__ = (
+        "frag_max",
         "hook",
         "indev",
         "iph",
@@ -61,6 +62,7 @@ class Skb:
         self.mark = 0
         self.indev = 0  # input interface; 0: none, 1: loopback
         self.now = 0
+        self.frag_max = 0  # the largest fragment that it was put together from; 0: it came whole
         self.ipvs_property = False  # handled: later hooks let it pass
         self.modified = False  # an ACCEPTed packet has new content
         self.why = Why.NONE
@@ -73,6 +75,7 @@ class Skb:
         self.hook, self.mark, self.indev, self.now = hook, mark, indev, now
         self.ipvs_property = self.modified = False
         self.why = Why.NONE
+        self.frag_max = 0
         self.sends = []
         self.made = []
         self.walk = None
@@ -107,6 +110,7 @@ class NetnsIpvs:
         self.services.observers.append(self._services_changed)
         self._nodest = False  # a destination was deleted while expire_nodest_conn was set
         self.recorder = Recorder()
+        self.largest_fragment: Callable[[bytes, int], int] = lambda head, indev: 0  # see `frag_max` of `Skb`
         self.why: list[int] = [0] * len(Why)
         self.icmp_limit = {AF_INET: IcmpLimit(), AF_INET6: IcmpLimit()}
         self.unprivileged_port_start = 1024  # net.ipv4.ip_unprivileged_port_start of the host

@@ -89,6 +89,8 @@ def _ensure_mtu_is_adequate(ipvs: NetnsIpvs, skb: Skb, hdr: Header, mtu: int, mo
     elif related:
         skb.why = Why.TOO_BIG
         return False
+    elif 0 < skb.frag_max <= mtu:
+        return True  # egress cuts it as it came
     skb.why = Why.TOO_BIG
     if skb.walk:
         skb.walk.step(2, "ensure_mtu_is_adequate", "too big", length=skb.pkt.len, mtu=mtu)

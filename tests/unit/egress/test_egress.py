@@ -473,3 +473,27 @@ def test_neighbours_that_no_row_needs_are_forgotten(world: World) -> None:
     del world.routes[SERVER]
     world.happens(AnyChange())
     assert world.egress._neighbours == {}
+
+
+@pytest.mark.parametrize(
+    ("to", "size", "largest", "sizes"),
+    [
+        (SERVER, 3000, 0, [1500, 1500, 60]),
+        (SERVER, 3000, 1000, [996, 996, 996, 92]),
+        (SERVER, 1300, 1000, [996, 344]),
+        (SERVER, 3000, 9000, [1500, 1500, 60]),
+        (a("fd00::2"), 3000, 0, [1496, 1496, 152]),
+        (a("fd00::2"), 3000, 1400, [1400, 1400, 344]),
+        (a("fd00::2"), 3000, 1000, [1280, 1280, 584]),
+        (a("fd00::2"), 1100, 1000, [1140]),
+    ],
+    ids=str,
+)
+def test_fragments_leave_no_larger_than_they_came(world: World, to, size, largest, sizes) -> None:
+    """IPv6: not below 1280, which every path has."""
+    world.routes[to] = direct()
+    world.known(neighbour(netlink.NUD_REACHABLE, addr=to))
+    six = len(to) == 16
+    packet = (IPv6(dst="fd00::2") if six else IP(dst="10.0.0.2")) / UDP() / Raw(bytes(size - 8))
+    world.egress.send(world.find(to).index, bytes(packet), largest)
+    assert [len(data) for _, _, data in world.sent] == sizes

@@ -1,0 +1,69 @@
+"""What the heads of fragments tell of the datagram that the kernel made of them."""
+
+from __future__ import annotations
+
+import pytest
+from scapy.layers.inet import IP, UDP, fragment
+from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, fragment6
+from scapy.packet import Packet, Raw
+
+from uvs.egress.fragments import KEPT, SNAP, Sizes
+
+A, B = "10.9.0.1", "198.18.0.100"
+A6, B6 = "2001:db8:9::1", "2001:db8:18::100"
+
+
+def v4(ident: int, size: int = 3000, cut: int = 1000) -> tuple[bytes, list[bytes]]:
+    """A datagram as it is when whole, and its fragments."""
+    whole = IP(src=A, dst=B, id=ident) / UDP(sport=1, dport=53) / Raw(bytes(size))
+    return bytes(whole), [bytes(f) for f in fragment(whole, cut)]
+
+
+def v6(ident: int, size: int = 3000, cut: int = 1300) -> tuple[bytes, list[bytes]]:
+    body: Packet = UDP(sport=1, dport=53) / Raw(bytes(size))
+    parts = fragment6(IPv6(src=A6, dst=B6) / IPv6ExtHdrFragment(id=ident) / body, cut)
+    return bytes(IPv6(src=A6, dst=B6) / body), [bytes(f) for f in parts]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("make", [v4, v6])
+def test_the_largest_fragment_is_told_once(make, backwards) -> None:
+    sizes = Sizes()
+    whole, parts = make(7)
+    for part in reversed(parts) if backwards else parts:
+        sizes.fragment(part[:SNAP])
+    assert sizes.largest(whole[:40]) == max(map(len, parts))
+    assert sizes.largest(whole[:40]) == 0
+
+
+@pytest.mark.parametrize("make", [v4, v6])
+def test_a_packet_that_came_whole_is_not_taken_for_another(make) -> None:
+    """Same ends, another identification (IPv4) or another length (IPv6)."""
+    sizes = Sizes()
+    for part in make(7)[1]:
+        sizes.fragment(part)
+    assert sizes.largest(make(8, 1400)[0][:40]) == 0
+
+
+def test_two_datagrams_mixed() -> None:
+    sizes = Sizes()
+    one, two = v6(7, 3000, 1300), v6(8, 4000, 1400)
+    for parts in zip(one[1], two[1], strict=False):
+        for part in parts:
+            sizes.fragment(part)
+    for part in one[1][len(two[1]) :] + two[1][len(one[1]) :]:
+        sizes.fragment(part)
+    assert sizes.largest(two[0][:40]) == max(map(len, two[1]))
+    assert sizes.largest(one[0][:40]) == max(map(len, one[1]))
+
+
+def test_memory_is_bounded_and_cut_heads_do_no_harm() -> None:
+    sizes = Sizes()
+    first = v4(0)
+    for ident in range(KEPT + 1):
+        head = bytearray(first[1][0][:SNAP])
+        head[4:6] = ident.to_bytes(2, "big")
+        sizes.fragment(bytes(head))
+    assert sizes.largest(first[0][:40]) == 0, "the oldest went"
+    for head in (b"", b"\x45", first[1][0][:19], b"\x60" + bytes(46)):
+        sizes.fragment(head)

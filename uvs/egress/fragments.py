@@ -1,0 +1,145 @@
+"""In which pieces a datagram came that the kernel hands over whole.
+
+ip_vs sees `frag_max_size` in the control block of a packet that was put together: such a packet leaves in
+pieces no larger than those that came, since only they are known to fit the path, and an IPv6 packet is too
+big when its largest fragment is (net/netfilter/ipvs/ip_vs_xmit.c, __mtu_check_toobig_v6()). NFQUEUE does not
+tell it, so packet sockets watch the headers of fragments that arrive, before they are put together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import socket
+import struct
+from collections import OrderedDict
+from collections.abc import Callable
+
+ETH_P: dict[int, int] = {socket.AF_INET: 0x0800, socket.AF_INET6: 0x86DD}
+SO_ATTACH_FILTER = 26
+SNAP = 64  # bytes of each fragment that are looked at: more than an IPv4 header can have
+KEPT = 4096  # datagrams remembered
+DRAIN = 4096  # fragments taken at once
+BUFFER = 4 << 20
+IP6_HLEN, FRAG_HLEN = 40, 8
+
+# Classic BPF (linux/filter.h): load, compare, return how many bytes to hand over.
+LDB, LDH, JEQ, JSET, RET = 0x30, 0x28, 0x15, 0x45, 0x06
+FILTERS: dict[int, list[tuple[int, int, int, int]]] = {
+    socket.AF_INET: [(LDH, 0, 0, 6), (JSET, 0, 1, 0x3FFF), (RET, 0, 0, SNAP), (RET, 0, 0, 0)],
+    socket.AF_INET6: [(LDB, 0, 0, 6), (JEQ, 0, 1, 44), (RET, 0, 0, SNAP), (RET, 0, 0, 0)],
+}
+
+
+class Sizes:
+    """The largest fragment of datagrams, told from the heads of their fragments. No I/O.
+
+    An IPv4 datagram is known again by its identification. An IPv6 one has none once it is whole: it is
+    known by its length, which the last fragment tells.
+    """
+
+    def __init__(self) -> None:
+        self._largest: OrderedDict[bytes, list[int]] = OrderedDict()
+        self._whole: OrderedDict[tuple[bytes, int], bytes] = OrderedDict()
+
+    def fragment(self, head: bytes) -> None:
+        """A fragment arrived; `head`: its first bytes, at least 40 or 48."""
+        if len(head) < 20 or (head[0] >> 4 == 6 and len(head) < IP6_HLEN + FRAG_HLEN):
+            return
+        if head[0] >> 4 == 4:
+            self._add(_v4(head), int.from_bytes(head[2:4], "big"))
+            return
+        payload = int.from_bytes(head[4:6], "big")
+        place = int.from_bytes(head[42:44], "big")
+        key = head[8:40] + head[44:48]
+        self._add(key, IP6_HLEN + payload)
+        if not place & 1:
+            total = (place & 0xFFF8) + payload - FRAG_HLEN
+            self._whole[head[8:40], total] = key
+            if len(self._whole) > KEPT:
+                self._whole.popitem(last=False)
+
+    def largest(self, head: bytes) -> int:
+        """Bytes of the largest fragment of the whole datagram that begins with `head` (40 bytes of it).
+
+        0: it came whole. To be asked once for each datagram: what is known is forgotten.
+        """
+        if head[0] >> 4 == 4:
+            key: bytes | None = _v4(head)
+        else:
+            key = self._whole.pop((head[8:40], int.from_bytes(head[4:6], "big")), None)
+        found = self._largest.pop(key, None) if key is not None else None
+        return found[0] if found else 0
+
+    def _add(self, key: bytes, size: int) -> None:
+        found = self._largest.get(key)
+        if found is not None:
+            found[0] = max(found[0], size)
+            return
+        self._largest[key] = [size]
+        if len(self._largest) > KEPT:
+            self._largest.popitem(last=False)
+
+    def __bool__(self) -> bool:
+        return bool(self._largest)
+
+
+def _v4(head: bytes) -> bytes:
+    return head[12:20] + head[4:6] + head[9:10]
+
+
+class FragmentWatch:
+    """The packet sockets, one for each family that is watched."""
+
+    def __init__(self) -> None:
+        self.sizes = Sizes()
+        self._receive: dict[int, Callable[[int], bytes]] = {}
+        self._sockets: list[socket.socket] = []
+
+    def watch(self, af: int) -> None:
+        """Begin to watch a family, unless it is watched. OSError without the privilege for packet sockets."""
+        if af in self._receive:
+            return
+        sock = socket.socket(
+            socket.AF_PACKET,
+            socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,
+            socket.htons(ETH_P[af]),
+        )
+        try:
+            program = ctypes.create_string_buffer(
+                b"".join(struct.pack("=HBBI", *line) for line in FILTERS[af])
+            )
+            sock_fprog = struct.pack("@HP", len(FILTERS[af]), ctypes.addressof(program))
+            sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, sock_fprog)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+        except OSError:
+            sock.close()
+            raise
+        with contextlib.suppress(OSError):  # what came before there was a filter
+            while sock.recv(1):
+                pass
+        self._sockets.append(sock)
+        self._receive[af] = sock.recv
+
+    def largest(self, head: bytes) -> int:
+        """As `Sizes.largest`, with all that has arrived until now."""
+        self.drain(socket.AF_INET if head[0] >> 4 == 4 else socket.AF_INET6)
+        return self.sizes.largest(head) if self.sizes else 0
+
+    def drain(self, af: int) -> None:
+        """Take in what has arrived, so that the socket's buffer does not overflow."""
+        receive = self._receive.get(af)
+        if receive is None:
+            return
+        try:
+            for _ in range(DRAIN):
+                self.sizes.fragment(receive(SNAP))
+        except OSError:
+            return  # EAGAIN; ENETDOWN when a device went, told once
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for sock in self._sockets:
+            sock.close()
+        self._sockets.clear()
+        self._receive.clear()
