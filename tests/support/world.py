@@ -90,10 +90,11 @@ def dissect(data: bytes) -> ScapyPacket:
 
 
 class World:
-    def __init__(self, conn_max: int = 10_000) -> None:
-        self.now = S
+    def __init__(self, conn_max: int = 10_000, path: str | None = None, now: int = S) -> None:
+        """`path`: of an arena that outlives this world, None for private memory."""
+        self.now = now
         self.routes = FakeRoutes()
-        self.table = Table(None, conn_max, now=self.now)
+        self.table = Table(path, conn_max, now=now)
         self.ipvs = NetnsIpvs(self.table, self.routes, lambda: self.now)
         for limit in self.ipvs.icmp_limit.values():
             limit.interval_ms = 0

@@ -74,6 +74,12 @@ def test_wrr_overloaded_servers_are_passed_over(world):
     assert choose(svc, 3) == "---"
 
 
+def test_sh_table_of_huge_weights_is_no_larger(world):
+    """ipvsadm takes weights up to 2^31 - 1."""
+    svc = build(world, "sh", (3, 0x7FFFFFFF, 1))
+    assert [svc.dests.index(d) for d in svc.scheduler.table] == [0] * 3 + [1] * 253
+
+
 def test_rr_goes_round_in_list_order(world):
     svc = build(world, "rr", (1, 5, 1))
     assert choose(svc, 7) == "ABCABCA"

@@ -19,8 +19,7 @@ class SourceHashing(ClientHashing):
         self.table = []
         while dests and len(self.table) < self.size:
             for dest in dests:
-                self.table += [dest] * max(1, dest.weight)
-        del self.table[self.size :]
+                self.table += [dest] * min(max(1, dest.weight), self.size - len(self.table))
 
     def slot(self, addr: bytes, port: int, offset: int = 0) -> int:
         """ip_vs_sh_hashkey."""
