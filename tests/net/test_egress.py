@@ -17,7 +17,7 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
-from support.sandbox import Host, ip, sandboxed, sysctl, wait_for
+from support.sandbox import Host, address_up, ip, link_up, sandboxed, sysctl, wait_for
 
 from uvs.egress import Egress
 from uvs.engine.core import Why
@@ -60,6 +60,9 @@ class Link:
         self._set_up("v0", DIRECTOR)
         with self.server:
             self._set_up("v1", SERVER)
+            address_up(SERVER[6])
+        address_up(DIRECTOR[6])
+        link_up("v0", "v1", self.server)
         self.unreachable: list[bytes] = []
         self.why: list[Why] = []
         self.egress = Egress(MARK, self.unreachable.append, self.why.append)
@@ -105,7 +108,7 @@ class Link:
             self.egress.events()
         self.egress.tick(time.monotonic_ns())
 
-    def until(self, condition: Callable[[], Any], what: str, seconds: float = 10) -> Any:
+    def until(self, condition: Callable[[], Any], what: str, seconds: float = 15) -> Any:
         def turned() -> Any:
             self.turn()
             return condition()
@@ -120,9 +123,17 @@ def received(s: socket.socket) -> list[bytes]:
     return out
 
 
-def frames(s: socket.socket) -> list[bytes]:
-    """Captured frames that egress sent: neither ARP, ND nor answers."""
-    return [f for f in received(s) if f[6:12] == mac(MAC["v0"]) and struct.pack("!HH", 1234, PORT) in f[:80]]
+def frames(s: socket.socket, expected: int) -> list[bytes]:
+    """Captured frames that egress sent, neither ARP, ND nor answers, when as many as expected have come."""
+    got: list[bytes] = []
+
+    def all_there() -> bool:
+        ports = struct.pack("!HH", 1234, PORT)
+        got.extend(f for f in received(s) if f[6:12] == mac(MAC["v0"]) and ports in f[:80])
+        return len(got) >= expected
+
+    wait_for(all_there, f"{expected} frames")
+    return got
 
 
 def mac(text: str) -> bytes:
@@ -191,7 +202,7 @@ def test_a_silent_change_of_the_servers_mac_is_noticed(v: int) -> None:
         return bool(got)
 
     link.until(arrives, "a datagram at the new address", 20)
-    assert frames(capture)[-1][:6] == mac(OTHER_MAC)
+    wait_for(lambda: any(f[:6] == mac(OTHER_MAC) for f in frames(capture, 0)), "a frame to the new address")
 
 
 @both
@@ -205,7 +216,7 @@ def test_a_mac_change_in_the_kernels_table_counts_at_once(v: int) -> None:
     link.events()
     link.egress.send(route.index, udp(v, SERVER[v], b"x"))
     ethertype = "0800" if v == 4 else "86dd"
-    assert [f[:14].hex() for f in frames(capture)] == [
+    assert [f[:14].hex() for f in frames(capture, 2)] == [
         (mac(to) + mac(MAC["v0"])).hex() + ethertype for to in (MAC["v1"], OTHER_MAC)
     ]
 
@@ -222,7 +233,7 @@ def test_a_gateway_is_the_next_hop_for_direct_routing_too(v: int, gateway: str) 
     assert route is not None
     assert (route.local, route.mtu, route.saddr) == (False, 1500, packed(DIRECTOR[v]))
     link.egress.send(route.index, udp(v, FAR[v], b"x"))
-    (frame,) = frames(capture)
+    (frame,) = frames(capture, 1)
     assert frame[:6] == mac(MAC["v1"])
     assert frame[14:] == udp(v, FAR[v], b"x")
 
@@ -245,21 +256,22 @@ def test_a_route_that_changes_keeps_its_index_and_one_that_goes_loses_it(v: int)
     route = link.find(v, FAR[v])
     packet = udp(v, FAR[v], b"x")
 
-    def went_by() -> tuple[int, int]:
+    def goes_by(one: int, two: int) -> bool:
         link.events()
         link.egress.send(route.index, packet)
-        return len(frames(first)), len(frames(other))
+        return (len(frames(first, one)), len(frames(other, two))) == (one, two)
 
-    assert went_by() == (1, 0)
+    link_up("w0", "w1", link.server)
+    assert goes_by(1, 0)
     ip(f"route replace {FAR_NET[v]} via {second[1]} mtu 1300")
-    assert went_by() == (0, 1)
+    assert goes_by(0, 1)
     now = link.egress.at(route.index)
     assert now is not None
     assert (now.index, now.mtu) == (route.index, 1300)
     assert link.find(v, FAR[v]) == now
 
     ip(f"route del {FAR_NET[v]}")
-    assert went_by() == (0, 0)
+    assert goes_by(0, 0)
     assert link.why == [Why.NO_ROUTE]
     assert link.egress.at(route.index) is None
     assert link.egress.find(family(v), packed(FAR[v])) is None
@@ -452,7 +464,7 @@ def test_lost_events_are_made_good() -> None:
     )
     link.events()
     link.egress.send(route.index, udp(4, FAR[4], b"x"))
-    (frame,) = frames(capture)
+    (frame,) = frames(capture, 1)
     assert frame[:6] == mac(OTHER_MAC)
     now = link.egress.at(route.index)
     assert now is not None

@@ -22,11 +22,13 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.sandbox import wait_for
 
-from uvs.netfilter import Diversion, Element, NetfilterError, nfnetlink
-from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
+from uvs.netfilter import Diversion, Element, NetfilterError, netfilterqueue, nfnetlink
+from uvs.netfilter.netfilterqueue import BATCH, NetfilterQueueDriver
 from uvs.netfilter.nfnetlink import has_net_admin
 from uvs.netfilter.probe import probe
 from uvs.netfilter.tool import environment
@@ -37,12 +39,14 @@ UDP = 17
 QUEUE, MARK = 71, 0x4000
 VIP = {AF_INET: "10.71.9.9", AF_INET6: "fd71:9::9"}
 CLIENT = {AF_INET: "10.71.1.2", AF_INET6: "fd71:1::2"}
+GATEWAY = {AF_INET: "10.71.1.1", AF_INET6: "fd71:1::1"}
 DIRECTOR = {AF_INET: "10.71.2.1", AF_INET6: "fd71:2::1"}
 SERVER = {AF_INET: "10.71.2.2", AF_INET6: "fd71:2::2"}
 FAMILIES = pytest.mark.parametrize("af", [AF_INET, AF_INET6], ids=["ipv4", "ipv6"])
 SO_MARK = 36
 CLONE_NEWNET = 0x40000000
 TOKEN = b"an ICMP message of this test"
+PATIENCE_S = 15  # for what must arrive; what must not is waited for much shorter
 libc = ctypes.CDLL(None, use_errno=True)
 
 pytestmark = pytest.mark.skipif(
@@ -103,6 +107,24 @@ class Net:
                 *(f"route add default via 10.71.{n}.1", f"route add default via fd71:{n}::1"),
             )
         self.enter("director")
+        self._wait_for_links()
+
+    def _wait_for_links(self) -> None:
+        """A new link drops what is sent before the kernel has noticed that its other end is up."""
+        for host, af in ((host, af) for host in ("client", "server") for af in (AF_INET, AF_INET6)):
+            near = DIRECTOR if host == "server" else GATEWAY
+            there = {"client": CLIENT, "server": SERVER}[host][af]
+            with self.socket("director", af, socket.SOCK_DGRAM) as here:
+                here.bind((near[af], 9))
+                with self.socket(host, af, socket.SOCK_DGRAM) as peer:
+                    peer.bind((there, 9))
+                    for a, b, to in ((peer, here, near[af]), (here, peer, there)):
+
+                        def passes(a: socket.socket = a, b: socket.socket = b, to: str = to) -> bool:
+                            a.sendto(b"up?", (to, 9))
+                            return bool(select.select([b], [], [], 0.05)[0])
+
+                        wait_for(passes, f"the link of the {host} is up", PATIENCE_S)
 
     def set_up(self, host: str, *commands: str) -> None:
         with self.on(host):
@@ -154,16 +176,15 @@ class Tap:
 
     def __init__(self, queue: int = QUEUE) -> None:
         self.seen: list[tuple[int, int, int, bytes]] = []
-        self.answer: object = True
-        self.swap: tuple[bytes, bytes] | None = None
+        self.answer: object = True  # bytes: that payload instead of a datagram's own
         self.driver = NetfilterQueueDriver(queue, self._handle)
 
     def _handle(self, hook: int, data: bytes, mark: int, indev: int) -> bool | bytes:
         self.seen.append((hook, mark, indev, data))
-        if self.swap:
-            return data.replace(*self.swap).replace(data[26:28], b"\0\0", 1)
         if isinstance(self.answer, Exception):
             raise self.answer
+        if self.answer and isinstance(self.answer, bytes):
+            return data[:26] + b"\0\0" + self.answer  # of IPv4 and UDP, without a checksum
         return self.answer  # type: ignore[return-value]
 
     @staticmethod
@@ -176,7 +197,7 @@ class Tap:
         Waits until as many came as are expected, and a moment more for those that should not. What the stack
         answers where nobody listens (an ICMP error with a quote) is diverted and not counted.
         """
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             late = expected <= sum(map(self._sent_by_test, self.seen)) or time.monotonic() > deadline
             if select.select([self.driver.fileno()], [], [], 0.03 if late else 0.2)[0]:
@@ -322,7 +343,8 @@ def test_fails_closed(net: Net, diversion: Diversion) -> None:
         with net.socket("director", AF_INET, socket.SOCK_DGRAM) as sock:
             sock.bind((VIP[AF_INET], port))
             net.udp("client", AF_INET, (VIP[AF_INET], port))
-            assert bool(select.select([sock], [], [], 0.3)[0]) is arrives
+            seconds = PATIENCE_S if arrives else 0.3
+            assert bool(select.select([sock], [], [], seconds)[0]) is arrives
 
 
 @FAMILIES
@@ -345,8 +367,11 @@ def test_servers_are_not_tracked(net: Net, diversion: Diversion, tap: Tap, af: i
     net.udp("client", af, (VIP[af], 80))
     net.udp("server", af, (CLIENT[af], 9), 8080)
     net.udp("client", af, (SERVER[af], 8080))
-    assert tap.hooks(2) == [LOCAL_IN, FORWARD]
-    assert sh("nft list table inet user").count("counter packets 1 ") == 3
+    assert sorted(tap.hooks(2)) == [LOCAL_IN, FORWARD]
+    counted = re.compile(r"counter packets (\d+)")
+    wait_for(
+        lambda: counted.findall(sh("nft list table inet user")) == ["1"] * 3, "each is counted", PATIENCE_S
+    )
 
 
 @FAMILIES
@@ -361,7 +386,7 @@ def test_fragments_are_put_together(net: Net, diversion: Diversion, tap: Tap, af
     ):
         send()
         while not any(tap.is_udp(data) for *_, data in tap.seen):
-            assert select.select([tap.driver.fileno()], [], [], 5)[0], "nothing came"
+            assert select.select([tap.driver.fileno()], [], [], PATIENCE_S)[0], "nothing came"
             tap.driver.run()
         sizes = [(seen, len(data)) for seen, _, _, data in tap.seen if tap.is_udp(data)]
         assert sizes == [(hook, (9000 if hook == LOCAL_IN else 60000) + header)]
@@ -415,11 +440,12 @@ def test_put_back(net: Net, diversion: Diversion, tap: Tap) -> None:
     if diversion.name == "nft":
         attacks = ["nft flush ruleset", "nft delete table inet uvs", "nft flush chain inet uvs input"]
     else:
+        program = f"{diversion.name} -w 10"  # the lock of legacy iptables is the whole machine's
         attacks = [
-            f"{diversion.name} -t security -F; {diversion.name} -t security -X",
-            f"{diversion.name} -t security -D INPUT -j UVS-INPUT",
-            f"{diversion.name} -t raw -F",
-            f"{diversion.name.replace('ip', 'ip6', 1)} -t security -F",
+            f"{program} -t security -F; {program} -t security -X",
+            f"{program} -t security -D INPUT -j UVS-INPUT",
+            f"{program} -t raw -F",
+            f"{program.replace('ip', 'ip6', 1)} -t security -F",
         ]
         if diversion.name == "iptables-nft":
             attacks += [
@@ -469,9 +495,9 @@ def test_check_runs_no_program(net: Net, diversion: Diversion, monkeypatch: pyte
     started: list[object] = []
     run = subprocess.run
     monkeypatch.setattr(subprocess, "run", lambda *a, **kw: (started.append(a), run(*a, **kw))[1])
-    for _ in range(50):
+    for _ in range(200):
         assert not diversion.check()
-    assert len(started) <= 5
+    assert len(started) <= 20
 
 
 def test_crash_leftovers_are_replaced(net: Net, diversion: Diversion) -> None:
@@ -499,19 +525,26 @@ def test_second_director(net: Net, diversion: Diversion, tap: Tap) -> None:
     assert rules() == before
 
 
-def test_twenty_thousand_elements(net: Net, diversion: Diversion) -> None:
-    """One flush, and one element more costs no more than one."""
+def test_twenty_thousand_elements(net: Net, diversion: Diversion, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One flush for all, and one element more costs no more than one."""
+    given: list[int] = []
+    run = subprocess.run
+
+    def watched(*args: Any, **options: Any) -> Any:
+        given.append(len(options.get("input") or ""))
+        return run(*args, **options)
+
+    monkeypatch.setattr(subprocess, "run", watched)
     for number in range(20_000):
         diversion.add(service(AF_INET, 80, f"10.9.{number >> 8}.{number & 255}"))
-    start = time.monotonic()
     diversion.flush()
-    burst = time.monotonic() - start
-    start = time.monotonic()
+    assert sum(given) > 20_000 * len("10.9.0.0")
+    assert len(given) < 20
+    given.clear()
     diversion.add(service(AF_INET, 81))
     diversion.flush()
-    single = time.monotonic() - start
-    print(f"{diversion.name}: 20,000 in {burst:.3f} s, one more in {single:.4f} s")
-    assert single < burst / 4
+    assert len(given) == 1
+    assert 0 < sum(given) < 1000
     assert not diversion.check()
 
 
@@ -537,13 +570,12 @@ def test_verdicts(net: Net, diversion: Diversion, tap: Tap) -> None:
     diversion.flush()
     with net.socket("director", AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind((VIP[AF_INET], 80))
-        for answer, arrives in ((True, b"xxxx"), (False, None), (b"", None), ("swap", b"XXXX")):
+        for answer, arrives in ((True, b"xxxx"), (False, None), (b"", None), (b"XXXX", b"XXXX")):
             tap.answer = answer
-            if answer == "swap":
-                tap.swap = (b"xxxx", b"XXXX")
             net.udp("client", AF_INET, (VIP[AF_INET], 80))
-            tap.hooks(1)
-            got = sock.recv(99) if select.select([sock], [], [], 0.1)[0] else None
+            assert tap.hooks(1) == [LOCAL_IN]
+            seconds = PATIENCE_S if arrives else 0.1
+            got = sock.recv(99) if select.select([sock], [], [], seconds)[0] else None
             assert got == arrives, answer
 
 
@@ -555,7 +587,8 @@ def test_cut_packets(net: Net, diversion: Diversion, tap: Tap) -> None:
     tap.answer = False
     net.udp("client", AF_INET, (VIP[AF_INET], 80), size=200)
     net.udp("client", AF_INET, (VIP[AF_INET], 80), size=20)
-    assert tap.hooks(1) == [LOCAL_IN]
+    wait_for(lambda: tap.driver.run() or tap.driver.packets == 2, "both", PATIENCE_S)
+    assert tap.hooks() == [LOCAL_IN]
     assert (tap.driver.cut, tap.driver.packets) == (1, 2)
 
 
@@ -565,28 +598,40 @@ def test_flood_leaves_the_loop_its_turn(net: Net, diversion: Diversion, tap: Tap
     diversion.flush()
     for _ in range(600):
         net.udp("client", AF_INET, (VIP[AF_INET], 80))
+    assert select.select([tap.driver.fileno()], [], [], PATIENCE_S)[0]
     tap.driver.run()
-    assert 0 < len(tap.seen) < 600
-    assert len(tap.hooks(600)) == 600
+    batch = len(tap.seen)
+    assert 0 < batch <= BATCH
+    # The kernel's own queue in front of ours is every namespace's: a busy machine may lose some there.
+    assert len(tap.hooks(BATCH + 100)) > batch
+    assert tap.driver.lost == 0
 
 
-def test_queue_of_a_killed_director(net: Net) -> None:
+def test_queue_of_a_killed_director(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its queue is ours as soon as it is dead."""
     reader, writer = os.pipe()
     first = os.fork()
     if first == 0:
-        driver = NetfilterQueueDriver(QUEUE, lambda *_: True)
-        os.write(writer, b"bound")
-        time.sleep(60)
-        driver.close()
-    assert os.read(reader, 5) == b"bound"
-    with pytest.raises(NetfilterError, match=f"queue {QUEUE} is taken"):
-        NetfilterQueueDriver(QUEUE, lambda *_: True)
-    os.kill(first, signal.SIGKILL)
-    NetfilterQueueDriver(QUEUE, lambda *_: True).close()
-    os.waitpid(first, 0)
-    os.close(reader)
+        try:
+            driver = NetfilterQueueDriver(QUEUE, lambda *_: True)
+            os.write(writer, b"bound")
+            time.sleep(60)
+            driver.close()
+        finally:
+            os._exit(1)
     os.close(writer)
+    try:
+        assert os.read(reader, 5) == b"bound"
+        with pytest.raises(NetfilterError, match=f"queue {QUEUE} is taken"):
+            NetfilterQueueDriver(QUEUE, lambda *_: True)
+        # A process needs its turn to die: on a busy machine that may take longer than the patience for it.
+        monkeypatch.setattr(netfilterqueue, "BIND_PATIENCE", PATIENCE_S)
+        os.kill(first, signal.SIGKILL)
+        NetfilterQueueDriver(QUEUE, lambda *_: True).close()
+    finally:
+        os.kill(first, signal.SIGKILL)
+        os.waitpid(first, 0)
+        os.close(reader)
 
 
 def test_no_back_end(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:

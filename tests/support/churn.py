@@ -24,7 +24,7 @@ def client(n: int) -> bytes:
 
 
 def main(path: str, seed: int) -> None:
-    """Run until killed, or for a hundred thousand connections."""
+    """Run until killed, or for as many connections as have an address."""
     rnd = random.Random(seed)
     table = Table(path, 200_000, BOOT, START)
     dests = []
@@ -36,7 +36,7 @@ def main(path: str, seed: int) -> None:
         dest.conn_flags = ConnFlag.INACTIVE | (MASQ if i else ROUTE | ConnFlag.NOOUTPUT)
         dests.append(dest)
     now = START
-    for n in range(1, 100_000):
+    for n in range(1, 1 << 24):
         dest = rnd.choice(dests)
         conn = table.conn_new(
             AF_INET, 6, client(n), 1, VIP, 80, AF_INET, dest.addr, 80, 0, 0, dest.index, now

@@ -16,7 +16,7 @@ import time
 
 from uvs.lab.servers import payload
 
-TIMEOUT = 30.0
+TIMEOUT = 30.0  # for what must come; all of them end as soon as it has
 CHUNK = 1 << 16
 
 
@@ -54,7 +54,18 @@ class Progress:
         """No limit any more."""
         self._write(8, 0)
 
-    def wait(self, least: int, timeout: float = 20) -> int:
+    def stands_still(self, seconds: float = 0.5, timeout: float = TIMEOUT) -> int:
+        """Wait until it has not changed for so long; what it is then."""
+        deadline = time.monotonic() + timeout
+        before = -1
+        while (value := self.value) != before:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"progress goes on, {value}, after {timeout:g} s")
+            before = value
+            time.sleep(seconds)
+        return value
+
+    def wait(self, least: int, timeout: float = TIMEOUT) -> int:
         """Wait until it is at least so much; what it is."""
         deadline = time.monotonic() + timeout
         while self.value < least:
@@ -125,7 +136,7 @@ def parallel(address: str, count: int, timeout: float = TIMEOUT) -> list[str]:
     return asyncio.run(asyncio.wait_for(all_of_them(), timeout))
 
 
-def echo(address: str, sizes: list[int], timeout: float = 5) -> list[bool]:
+def echo(address: str, sizes: list[int], timeout: float = TIMEOUT) -> list[bool]:
     """Send a datagram of each size to the echo port: did the very same come back?"""
     same = []
     for size in sizes:
@@ -138,7 +149,7 @@ def echo(address: str, sizes: list[int], timeout: float = 5) -> list[bool]:
     return same
 
 
-def ping(address: str, count: int = 3, timeout: float = 2) -> int:
+def ping(address: str, count: int = 3, timeout: float = TIMEOUT) -> int:
     """Echo requests answered by that very address."""
     v6 = ":" in address
     protocol, request, reply = (socket.IPPROTO_ICMPV6, 128, 129) if v6 else (socket.IPPROTO_ICMP, 8, 0)
@@ -168,12 +179,12 @@ def _checksum(data: bytes) -> int:
     return 0xFFFF - total
 
 
-def stray_segment(address: str, port: int, timeout: float = 3) -> str:
+def stray_segment(address: str, port: int, timeout: float = TIMEOUT) -> str:
     """Send a TCP segment (ACK, some data) of no connection; the flags of the answer, "" if there is none."""
     v6 = ":" in address
     with socket.socket(_family(address), socket.SOCK_RAW, socket.IPPROTO_TCP) as sock:
         sock.connect((address, 0))
-        source = 33333
+        source = 3333  # below the ports that programs are given: no connection's
         header = struct.pack("!HHIIBBHHH", source, port, 1000, 2000, 5 << 4, 0x18, 8192, 0, 0)
         if v6:
             sock.setsockopt(socket.IPPROTO_IPV6, 7, 16)  # IPV6_CHECKSUM: the kernel fills it in
@@ -201,7 +212,7 @@ def stray_segment(address: str, port: int, timeout: float = 3) -> str:
     return ""
 
 
-def send_to_closed_port(address: str, port: int, timeout: float = 5) -> str:
+def send_to_closed_port(address: str, port: int, timeout: float = TIMEOUT) -> str:
     """Send a datagram from a connected socket; the name of the error that comes back to it, "" if none."""
     with socket.socket(_family(address), socket.SOCK_DGRAM) as sock:
         sock.settimeout(timeout)

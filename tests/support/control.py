@@ -42,7 +42,7 @@ class Running:
         async def run() -> object:
             return work()
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(60)
 
     def start(self) -> None:
         self._thread.start()
@@ -51,7 +51,7 @@ class Running:
     def stop(self) -> None:
         self.do(self.server.close)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
         self.world.close()
 
@@ -102,7 +102,7 @@ class RealIpvsadm:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
             check=False,
         )
         # Debian 13's build has another wording here than Debian 12's.

@@ -12,6 +12,7 @@ import os
 import pickle
 import select
 import signal
+import socket
 import subprocess
 import time
 import traceback
@@ -22,7 +23,8 @@ from typing import Any
 import pytest
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
-LIMIT_S = 60
+LIMIT_S = 180  # a test that hangs; on a busy machine one takes many times its seconds
+PATIENCE_S = 15.0  # for what must come
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -116,7 +118,40 @@ def sysctl(name: str, value: object) -> None:
     Path("/proc/sys/net", name).write_text(str(value))
 
 
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = 10) -> Any:
+def link_up(here: str, there: str, peer: Host) -> None:
+    """Wait until frames pass between the two ends of a link, device `there` being the peer's, both ways.
+
+    A new link drops what is sent before the kernel has noticed that its other end is up. The frames are of no
+    protocol that either end knows: neither routes nor neighbours come of them.
+    """
+    experimental = 0x88B5  # IEEE 802, local experimental Ethertype 1
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(experimental)) as ours:
+        ours.bind((here, experimental))
+        with peer:
+            theirs = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(experimental))
+            theirs.bind((there, experimental))
+        with theirs:
+            frame = bytes(12) + experimental.to_bytes(2) + bytes(46)
+            for sender, receiver in ((ours, theirs), (theirs, ours)):
+
+                def passes(sender: socket.socket = sender, receiver: socket.socket = receiver) -> bool:
+                    sender.send(frame)
+                    return bool(select.select([receiver], [], [], 0.05)[0])
+
+                wait_for(passes, f"the link of {here} and {there} is up")
+
+
+def address_up(address: str) -> None:
+    """Wait until an IPv6 address of this host is one that it takes packets for: the kernel does that later."""
+
+    def local() -> bool:
+        told = subprocess.run(["ip", "-6", "route", "get", address], text=True, capture_output=True)
+        return told.stdout.startswith("local ")
+
+    wait_for(local, f"{address} is local")
+
+
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> Any:
     """The first true value of `condition`; the test fails if there is none in time."""
     end = time.monotonic() + seconds
     while not (value := condition()):

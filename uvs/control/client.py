@@ -38,10 +38,14 @@ class Timeouts(NamedTuple):
     udp: int
 
 
+# A change may wait in the director for a firewall's programs and for the lock that they share.
+TIMEOUT_S = 20.0
+
+
 class Client:
     """One connection to a director."""
 
-    def __init__(self, path: str | None = None, timeout: float = 5.0) -> None:
+    def __init__(self, path: str | None = None, timeout: float = TIMEOUT_S) -> None:
         """Connect. Unreachable: nobody listens at `path` (None: the default), or not for us."""
         self.path = path or default_socket()
         self.timeout = timeout

@@ -10,7 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 
-TIMEOUT = 5.0  # seconds a request may take
+TIMEOUT = 20.0  # seconds a request may take
 
 
 def fetch(url: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from uvs.lab import holder
 from uvs.lab.topology import VIP, Host, Topology
 
-SETTLE = 15.0  # seconds; links take up to one to come up
+SETTLE = 30.0  # seconds; links take up to one to come up, on a busy machine longer
 MS_BIND = 4096
 IFF_RUNNING = 0x40
 SIOCGIFFLAGS, SIOCETHTOOL = 0x8913, 0x8946

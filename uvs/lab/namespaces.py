@@ -68,7 +68,7 @@ class Lab:
     def keep(self) -> None:
         """Let it stay when this process ends."""
         assert self._starter
-        answer, _ = self._starter.communicate("keep\n", timeout=10)
+        answer, _ = self._starter.communicate("keep\n", timeout=60)
         if "kept" not in answer:
             raise LabError("the lab died while it was made: try again")
         self._starter = None
@@ -161,7 +161,7 @@ class Lab:
         return done.stdout
 
     def start(
-        self, host: str, name: str, argv: Sequence[str], *, notify: bool = False, timeout: float = 20
+        self, host: str, name: str, argv: Sequence[str], *, notify: bool = False, timeout: float = 60
     ) -> Daemon:
         """Start a process that stays until the lab ends; its output goes to HOST-NAME.log in /run/log.
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import select
 import socket
 import stat
 import subprocess
@@ -23,7 +24,10 @@ from uvs.ipvs.spec import DestSpec, IpvsError, ServiceKey, ServiceSpec
 KEY = ServiceKey(2, 6, packed("10.0.0.1"), 80)
 
 
-def raw(director, timeout=5.0):
+PATIENCE_S = 15.0  # for what must come
+
+
+def raw(director, timeout=PATIENCE_S):
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sock.settimeout(timeout)
     sock.connect(director.path)
@@ -34,7 +38,7 @@ def request(command, payload=b"", seq=1, flags=5):
     return netlink.message(IPVS_ID, flags, seq, 0, command, payload)
 
 
-def until(condition, seconds=5.0):
+def until(condition, seconds=PATIENCE_S):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -169,24 +173,20 @@ def test_a_burst_is_committed_once_before_it_is_acknowledged(director):
         seen = []
 
         def commit():
-            sock.setblocking(False)
-            with pytest.raises(BlockingIOError):
-                sock.recv(100)
-            seen.append(len(director.ipvs.services))
+            answered = select.select([sock], [], [], 0)[0]
+            seen.append((len(director.ipvs.services), answered))
 
         director.on_commit = commit
         hold, held = threading.Event(), threading.Event()
-        director._loop.call_soon_threadsafe(lambda: (held.set(), hold.wait(5)))
-        held.wait(5)
+        director._loop.call_soon_threadsafe(lambda: (held.set(), hold.wait(PATIENCE_S)))
+        assert held.wait(PATIENCE_S)
         for port in range(1, 11):
             sock.send(
                 request(Cmd.NEW_SERVICE, messages.service(ServiceSpec(KEY._replace(port=port))), seq=port)
             )
         hold.set()
-        sock.settimeout(5)
         until(lambda: seen)
-        assert seen == [10]
-        sock.settimeout(5)
+        assert seen == [(10, [])]
         assert [next(netlink.messages(sock.recv(100))).seq for _ in range(10)] == list(range(1, 11))
 
 
@@ -233,12 +233,12 @@ def test_a_client_that_does_not_read_stalls_nobody(director, client):
         began = time.monotonic()
         for _ in range(20):
             assert client.info()
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < server.STUCK_S / 2
         until(lambda: any(c._writing for c in list(director.server.clients.values())))
         (held,) = [c for c in director.server.clients.values() if c._writing]
         assert len(held._out) <= server.BURST  # bounded, and its listings are not made yet
         # once it reads it gets them all
-        stuck.settimeout(5)
+        stuck.settimeout(PATIENCE_S)
         found = 0
         while found < 2000:
             found += sum(m.type == IPVS_ID for m in netlink.messages(stuck.recv(1 << 20)))
@@ -248,10 +248,11 @@ def test_a_client_that_stays_stuck_is_let_go(director, monkeypatch, caplog):
     monkeypatch.setattr(server, "STUCK_S", 0.2)
     fill(director, 2000, 0)
     with raw(director) as stuck:
-        for seq in range(20):
-            stuck.send(request(Cmd.GET_SERVICE, flags=0x305, seq=seq))
+        with suppress(BrokenPipeError, ConnectionResetError):  # it may be let go while it asks
+            for seq in range(20):
+                stuck.send(request(Cmd.GET_SERVICE, flags=0x305, seq=seq))
         until(lambda: "has read nothing" in caplog.text)
-        assert not director.server.clients
+        until(lambda: not director.server.clients)
 
 
 def test_a_listing_while_the_table_changes(director, client):
@@ -307,9 +308,10 @@ def test_no_descriptor_left_for_a_client(director, client, monkeypatch, caplog):
     monkeypatch.setattr(server, "ACCEPT_AGAIN_S", 0.2)
     listener = director.server._listener
     director.server._listener = exhausted = Exhausted(listener)
+    began = time.monotonic()
     with raw(director) as sock:
         until(lambda: exhausted.tries >= 2)
-        assert exhausted.tries < 5
+        assert exhausted.tries <= 2 + (time.monotonic() - began) / 0.2
         director.server._listener = listener
         sock.send(request(Cmd.GET_INFO))
         assert sock.recv(65536)
@@ -374,7 +376,7 @@ os.setuid(int(sys.argv[2]))
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 s.connect("control.sock")
 s.send(bytes.fromhex(sys.argv[3]))
-s.settimeout(5)
+s.settimeout(15)
 print(int.from_bytes(s.recv(1000)[16:20], sys.byteorder, signed=True))
 """
 
@@ -389,7 +391,7 @@ def test_the_peer_s_user_is_asked(director, tmp_path, uid, answer):
         [sys.executable, "-S", "-c", PEER, str(tmp_path), str(uid), request(Cmd.FLUSH).hex()],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert ran.stdout.strip() == str(answer), ran.stderr
@@ -398,7 +400,7 @@ def test_the_peer_s_user_is_asked(director, tmp_path, uid, answer):
 def test_a_socketpair_can_be_adopted(director):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     director.do(lambda: director.server.adopt(theirs))
-    ours.settimeout(5)
+    ours.settimeout(PATIENCE_S)
     ours.send(request(Cmd.GET_INFO))
     assert next(netlink.messages(ours.recv(1000))).body[0] == Cmd.SET_INFO
     ours.close()
