@@ -28,7 +28,7 @@ _uvs()
 	'lab status') words='--name' ;;
 	'lab exec') words='--name client director rs1 rs2 rs3 router' ;;
 	decap) words='--proto --dev --mtu' ;;
-	sysctl) words='-a --all -n --values' ;;
+	sysctl) words='-a --all -n --values -N --names -q --quiet -e --ignore -w --write -v --verbose' ;;
 	doctor) words='--json' ;;
 	esac
 	[[ -z $command ]] || words+=' -h --help'

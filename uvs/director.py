@@ -152,6 +152,7 @@ class Director:
         self._undo.callback(self.fragments.close)
         self.ipvs.largest_fragment = self._largest_fragment
         self.ipvs.services.observers.append(self._services_changed)
+        self.ipvs.sysctl.host(frozenset(os.sched_getaffinity(0)), os.sysconf("SC_PHYS_PAGES"))
         self._read_host_settings()
         self.saved = state.SavedTable(self.state_dir / "table.json")
         message = self.saved.restore(self.ipvs)

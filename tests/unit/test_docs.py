@@ -13,6 +13,8 @@ import pytest
 from uvs.adm import grammar
 from uvs.cli import COMMANDS, command_parser
 from uvs.engine.core import Why
+from uvs.ipvs.knobs import KNOBS
+from uvs.ipvs.sysctl import Sysctl
 from uvs.ipvs.walk import Walk
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +49,19 @@ UVSADM = {f"--{o.long}" for o in grammar.OPTIONS} | {f"-{o.short}" for o in gram
 def test_every_reason_is_explained_and_no_other() -> None:
     table = (ROOT / "docs/reference/reasons.md").read_text()
     assert re.findall(r"^\| `(\w+)` \|", table, re.M) == [why.label for why in Why]
+
+
+def test_every_sysctl_is_explained_with_its_default_and_range() -> None:
+    table = (ROOT / "docs/reference/sysctls.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \| ([^|]*) \|[^|]*\| ([^|]*) \|$", table, re.M)
+    of_the_host = {"est_cpulist": "all CPUs", "sync_qlen_max": "pages of memory / 32"}
+    sysctl = Sysctl()
+    assert [row[:3] for row in rows] == [
+        (name, of_the_host.get(name, sysctl.get(name).replace("\t", " ")), knob.range)
+        for name, knob in KNOBS.items()
+    ]
+    told = {name for name, _, _, see in rows if see.startswith("no meaning here because ")}
+    assert told == {name for name, knob in KNOBS.items() if knob.inert}
 
 
 def test_every_command_is_in_the_reference() -> None:

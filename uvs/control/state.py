@@ -174,7 +174,7 @@ def encode(ipvs: NetnsIpvs, number: int = 1) -> bytes:
 def _settings(ipvs: NetnsIpvs) -> dict[str, Any]:
     return {
         "timeouts": timeouts(ipvs.table),
-        "sysctls": {name: str(ipvs.sysctl.get(name)) for name in ipvs.sysctl.names()},
+        "sysctls": ipvs.sysctl.changed(),
     }
 
 

@@ -46,7 +46,7 @@ class UvsFamily:
     # ---- sysctls
 
     def _sysctl(self, name: str) -> Reply:
-        return Cmd.GET_SYSCTL, extension.name(name) + extension.value(str(self.ipvs.sysctl.get(name)))
+        return Cmd.GET_SYSCTL, extension.name(name) + extension.value(self.ipvs.sysctl.get(name))
 
     def get_sysctl(self, payload: bytes, attrs: Attrs) -> Reply:
         """One value. ENOENT."""
@@ -58,7 +58,7 @@ class UvsFamily:
             yield self._sysctl(name)
 
     def set_sysctl(self, payload: bytes, attrs: Attrs) -> None:
-        """ENOENT: no such name; EINVAL: no such value."""
+        """ENOENT: no such name; EINVAL (for CPUs also ERANGE, EOVERFLOW): no such value."""
         name = messages.text(attrs, Attr.NAME, NAME_MAX)
         self.ipvs.sysctl.set(name, messages.text(attrs, Attr.VALUE, VALUE_MAX))
 

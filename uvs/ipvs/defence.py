@@ -23,7 +23,7 @@ class Defence:
         self._drop_counter = 0
         sysctl.observers.append(self._changed)
 
-    def _changed(self, name: str, value: int) -> None:
+    def _changed(self, name: str) -> None:
         if name in _KNOBS:
             self.update()
 

@@ -250,7 +250,9 @@ class Services:
             self.total.zero()
 
     def estimate(self) -> None:
-        """Take the two-second snapshot of every counter (ip_vs_est.c)."""
+        """Take the two-second snapshot of every counter (ip_vs_est.c), unless run_estimation says no."""
+        if not self.sysctl.estimating:
+            return
         self.total.sample(self.table.total)
         for svc in self:
             svc.est.sample(svc.rec.stats)

@@ -1,61 +1,25 @@
-"""IPVS's knobs, net.ipv4.vs.*: names, defaults and checks of the kernel (ip_vs_ctl.c, vs_vars)."""
+"""IPVS's knobs, net.ipv4.vs.*: a write does what it does in the kernel (ip_vs_ctl.c, proc_do_*)."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from uvs.ipvs import proc_text
+from uvs.ipvs.knobs import KNOBS
+
+Value = int | tuple[int, int] | str
 
 
 class SysctlError(OSError):
-    """A name that does not exist (ENOENT) or a value that is out of range (EINVAL)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Knob:
-    """One sysctl: default, smallest and largest value, what it does."""
-
-    default: int
-    low: int
-    high: int
-    doc: str
-
-
-_INT_MAX = 2**31 - 1
-
-KNOBS: dict[str, Knob] = {
-    "am_droprate": Knob(10, 0, _INT_MAX, "drop rate of drop_packet=3"),
-    "amemthresh": Knob(1024, 0, _INT_MAX, "pages below which memory counts as low"),
-    "backup_only": Knob(0, 0, 1, "a backup ignores packets"),
-    "cache_bypass": Knob(0, 0, 1, "send to the packet's own destination when a fwmark service has no server"),
-    "conn_reuse_mode": Knob(
-        1, 0, 3, "reschedule a client port that is used again: bit 0 closed, bit 1 FIN_WAIT"
-    ),
-    "conntrack": Knob(0, 0, 1, "keep netfilter conntrack for connections"),
-    "drop_entry": Knob(0, 0, 3, "defence: drop entries"),
-    "drop_packet": Knob(0, 0, 3, "defence: drop packets"),
-    "expire_nodest_conn": Knob(0, 0, 1, "expire connections of deleted servers at once"),
-    "expire_quiescent_template": Knob(0, 0, 1, "templates do not steer to a server of weight 0"),
-    "ignore_tunneled": Knob(0, 0, 1, "mark packets of other protocols as handled"),
-    "lblc_expiration": Knob(86400, 0, _INT_MAX, "seconds that lblc remembers an unused address"),
-    "lblcr_expiration": Knob(
-        86400, 0, _INT_MAX, "seconds that lblcr remembers an unused address, or keeps a set"
-    ),
-    "nat_icmp_send": Knob(0, 0, 1, "tell servers about packets of no connection"),
-    "pmtu_disc": Knob(1, 0, 1, "path MTU discovery for tunnels"),
-    "schedule_icmp": Knob(0, 0, 1, "schedule ICMP errors of no connection"),
-    "secure_tcp": Knob(0, 0, 3, "defence: the stricter TCP state table"),
-    "sloppy_sctp": Knob(0, 0, 1, "schedule SCTP from any chunk"),
-    "sloppy_tcp": Knob(0, 0, 1, "schedule TCP from any segment but RST"),
-    "snat_reroute": Knob(1, 0, 1, "route replies again after translation"),
-}
-
-# Accepted and kept, but nothing here depends on them yet.
-WITHOUT_EFFECT = frozenset({"backup_only", "conntrack", "snat_reroute"})
+    """A name that does not exist (ENOENT) or a value that is refused (EINVAL; for CPUs ERANGE too)."""
 
 
 class Sysctl:
-    """The values of one director. Attributes are read on the packet path: `sysctl.pmtu_disc`."""
+    """The values of one director. Attributes are read on the packet path: `sysctl.pmtu_disc`.
+
+    `cpus` that estimation could run on, and `pages` of memory: the host's, for two defaults.
+    """
 
     am_droprate: int
     amemthresh: int
@@ -63,8 +27,11 @@ class Sysctl:
     cache_bypass: int
     conn_reuse_mode: int
     conntrack: int
+    debug_level: int
     drop_entry: int
     drop_packet: int
+    est_cpulist: str
+    est_nice: int
     expire_nodest_conn: int
     expire_quiescent_template: int
     ignore_tunneled: int
@@ -72,38 +39,89 @@ class Sysctl:
     lblcr_expiration: int
     nat_icmp_send: int
     pmtu_disc: int
+    run_estimation: int
     schedule_icmp: int
     secure_tcp: int
     sloppy_sctp: int
     sloppy_tcp: int
     snat_reroute: int
+    sync_persist_mode: int
+    sync_ports: int
+    sync_qlen_max: int
+    sync_refresh_period: int
+    sync_retries: int
+    sync_sock_size: int
+    sync_threshold: tuple[int, int]
+    sync_version: int
 
-    def __init__(self) -> None:
-        self.observers: list[Callable[[str, int], None]] = []
-        for name, knob in KNOBS.items():
-            setattr(self, name, knob.default)
+    def __init__(self, cpus: frozenset[int] = frozenset({0}), pages: int = 0) -> None:
+        self.observers: list[Callable[[str], None]] = []
+        self.host(cpus, pages)
+
+    def host(self, cpus: frozenset[int], pages: int) -> None:
+        """What host this is; all values are the defaults there."""
+        self.cpus = cpus
+        self.defaults: dict[str, Value] = {name: knob.default for name, knob in KNOBS.items()}
+        self.defaults |= {"est_cpulist": proc_text.cpulist(cpus), "sync_qlen_max": pages // 32}
+        for name, value in self.defaults.items():
+            setattr(self, name, value)
+
+    @property
+    def estimating(self) -> bool:
+        """Do counters and rates move (ip_vs_est_stopped)?"""
+        return bool(self.run_estimation and self.est_cpulist)
 
     def names(self) -> list[str]:
         """All names, sorted."""
         return sorted(KNOBS)
 
-    def get(self, name: str) -> int:
-        """A value. SysctlError ENOENT: no such name."""
+    def get(self, name: str) -> str:
+        """A value as /proc has it. SysctlError ENOENT: no such name."""
         if name not in KNOBS:
             raise SysctlError(errno.ENOENT, f"no sysctl net.ipv4.vs.{name}")
-        value: int = getattr(self, name)
-        return value
+        return _text(getattr(self, name))
+
+    def changed(self) -> dict[str, str]:
+        """What is not as it was in the beginning."""
+        return {n: self.get(n) for n, default in self.defaults.items() if getattr(self, n) != default}
 
     def set(self, name: str, value: int | str) -> None:
-        """Set a value. SysctlError ENOENT: no such name; EINVAL: not a number, or out of range."""
-        self.get(name)
-        knob = KNOBS[name]
+        """Write a value as to /proc: `0x10` and octal are numbers, what follows the last one is ignored.
+
+        SysctlError: ENOENT: no such name; EINVAL (for CPUs also ERANGE, EOVERFLOW): refused.
+        """
+        before = self.get(name)
         try:
-            number = int(value)
-        except ValueError:
-            raise SysctlError(errno.EINVAL, f"net.ipv4.vs.{name} takes a number, not {value!r}") from None
-        if not knob.low <= number <= knob.high:
-            raise SysctlError(errno.EINVAL, f"net.ipv4.vs.{name} takes {knob.low}..{knob.high}, not {number}")
-        setattr(self, name, number)
-        for observer in self.observers:
-            observer(name, number)
+            self._write(name, str(value).encode(errors="surrogateescape"))
+        except proc_text.TextError as e:
+            told = f"net.ipv4.vs.{name} takes {KNOBS[name].range}, not {value!r}"
+            raise SysctlError(e.errno, told) from None
+        finally:
+            if self.get(name) != before:
+                for observer in self.observers:
+                    observer(name)
+
+    def _write(self, name: str, text: bytes) -> None:
+        if name == "sync_threshold":
+            self._write_threshold(text)
+        elif name == "est_cpulist":
+            self.est_cpulist = proc_text.cpulist(proc_text.take_cpulist(text, max(self.cpus) + 1) & self.cpus)
+        else:
+            knob = KNOBS[name]
+            number, _ = proc_text.take_number(text, knob.low, knob.high)
+            if name == "sync_ports" and number & (number - 1):
+                raise proc_text.TextError(errno.EINVAL, "no power of two")
+            setattr(self, name, number)
+
+    def _write_threshold(self, text: bytes) -> None:
+        """proc_do_sync_threshold: a pair that is good is taken even if the text behind it is not."""
+        (threshold, period), whole = proc_text.take_numbers(text, self.sync_threshold)
+        good = threshold >= 0 and period >= 0 and (threshold < period or not period)
+        if good:
+            self.sync_threshold = threshold, period
+        if not (good and whole):
+            raise proc_text.TextError(errno.EINVAL, "no threshold and period")
+
+
+def _text(value: Value) -> str:
+    return "\t".join(map(str, value)) if isinstance(value, tuple) else str(value)

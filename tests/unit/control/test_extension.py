@@ -28,7 +28,7 @@ def test_sysctls(client, director):
     [
         ("nosuch", "1", errno.ENOENT),
         ("__class__", "1", errno.ENOENT),
-        ("pmtu_disc", "2", errno.EINVAL),
+        ("drop_entry", "4", errno.EINVAL),
         ("pmtu_disc", "", errno.EINVAL),
         ("pmtu_disc", "x", errno.EINVAL),
         ("x" * 64, "1", errno.EINVAL),

@@ -36,6 +36,9 @@ def furnish(world):
     services.add_dest(KEY, DestSpec(10, packed("2001:db8::9"), 80, 2, 0))
     set_timeouts(world.table, 100, 50, 25)
     world.ipvs.sysctl.set("expire_nodest_conn", 1)
+    world.ipvs.sysctl.set("sync_threshold", "4 0")
+    world.ipvs.sysctl.set("sync_qlen_max", "18446744073709551615")
+    world.ipvs.sysctl.set("est_cpulist", "")
 
 
 def everything(world):
