@@ -107,7 +107,7 @@ class Director(World):
             "total": self.table.total,
             # Automatic defence looks at the memory anew: 2 is 1 that found little.
             "sysctls": {
-                name: 1 if name in KNOBS and value == 2 else value
+                name: "1" if name in KNOBS and value == "2" else value
                 for name in self.ipvs.sysctl.names()
                 for value in [self.ipvs.sysctl.get(name)]
             },
