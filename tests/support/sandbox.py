@@ -35,10 +35,12 @@ def _call(name: str, *args: int) -> None:
         raise OSError(error, f"{name}: {os.strerror(error)}")
 
 
-def sandboxed(test: Callable[..., None] | None = None, *, user: bool = False) -> Any:
-    """Decorator; `user`: in a user namespace even for root."""
+def sandboxed(
+    test: Callable[..., None] | None = None, *, user: bool = False, limit: float = LIMIT_S
+) -> Any:
+    """Decorator; `user`: in a user namespace even for root; `limit`: seconds that it may take."""
     if test is None:
-        return functools.partial(sandboxed, user=user)
+        return functools.partial(sandboxed, user=user, limit=limit)
 
     @functools.wraps(test)
     def forked(*args: Any, **kwargs: Any) -> None:
@@ -57,7 +59,7 @@ def sandboxed(test: Callable[..., None] | None = None, *, user: bool = False) ->
             os._exit(0)
         os.close(writer)
         try:
-            if not select.select([reader], [], [], LIMIT_S)[0]:
+            if not select.select([reader], [], [], limit)[0]:
                 os.kill(pid, signal.SIGKILL)
             data = b""
             while chunk := os.read(reader, 65536):
@@ -65,7 +67,7 @@ def sandboxed(test: Callable[..., None] | None = None, *, user: bool = False) ->
         finally:
             os.close(reader)
             os.waitpid(pid, 0)
-        told = pickle.loads(data) if data else f"the test died, or took more than {LIMIT_S} s"
+        told = pickle.loads(data) if data else f"the test died, or took more than {limit:g} s"
         if told is not None:
             pytest.fail(told, pytrace=False)
 

@@ -1,0 +1,199 @@
+"""The steps of a scenario, done on a stage.
+
+    topology nat|dr [wire]       first of all. nat: the servers behind a network of their own; wire: paper can't
+    ipvsadm ARGUMENTS            what it prints, `[status N]` if that is not 0
+    sysctl NAME=VALUE            net.ipv4.vs.NAME; `refused` if so
+    HOST: PACKETS                sent by c, r1 … r3, or d (the director itself); each packet that arrives anywhere
+    who HOST: PACKETS            for each, where it arrived: a host, `icmp TYPE/CODE`, `rst`, or `-`
+    quiet HOST: PACKETS          sent, answers not looked at
+    states NAME: WAY -> EVENTS   each event on a connection of its own that went this way: state and seconds left.
+                                 `iS oSA`: in or out, TCP flags or SCTP chunk types
+    wait SECONDS
+    conns [ARGUMENTS]            ipvsadm -Lcn, sorted, seconds left rounded up to 10
+    entries [ARGUMENTS]          the same without the time
+    mark NUMBER PROTOCOL|- ADDRESS[:PORT]       netfilter mark for what comes in
+    transparent NUMBER           packets of that mark are taken in, whatever their destination
+    route HOST unreachable|normal|mtu N         as the director sees it, both families; for a tunnel's MTU etc.
+    local HOST                   the host's addresses become the director's own
+    neighbour HOST gone|back     its link-layer address is not known
+    default gone|back            the route to the clients
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Protocol
+
+from support.scenario.tell import tell
+from support.scenario.words import Vocabulary, client, client6, sctp, tcp
+
+Arrival = tuple[str, str, bytes]  # sender, receiver, IP packet
+
+
+class Stage(Protocol):
+    """Where a scenario is played."""
+
+    def send(self, host: str, packet: bytes) -> None:
+        """Let a host send an IP packet to the director; `d`: the director sends it itself."""
+
+    def arrivals(self, patience: float, count: int | None = None) -> list[Arrival]:
+        """What has arrived since the last call; waits for the first `patience` s, or until `count` are there."""
+
+    def ipvsadm(self, words: list[str]) -> tuple[list[str], int]:
+        """Output and exit status."""
+
+    def sysctl(self, name: str, value: str) -> bool:
+        """Was it accepted?"""
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+
+    def mark(self, number: int, protocol: str, address: str, port: int) -> None:
+        """Mark what comes in for an address; protocol `-`: any; port 0: any."""
+
+    def host(self, verb: str, words: list[str]) -> None:
+        """transparent, route, local, neighbour, default: settings of the director's machine."""
+
+
+PATIENCE_S, GLANCE_S = 1.5, 0.8
+
+
+class Play:
+    """One scenario under way. `open_stage` gets the topology."""
+
+    def __init__(self, open_stage: Callable[[str], Stage]) -> None:
+        self.open_stage = open_stage
+        self.stage: Stage
+        self.words: Vocabulary
+        self.topology = ""
+        self._port = 20000
+        self._verbs: dict[str, Callable[[str], list[str]]] = {
+            "topology": self._topology,
+            "ipvsadm": self._ipvsadm,
+            "sysctl": self._sysctl,
+            "who": self._who,
+            "quiet": self._quiet,
+            "states": self._states,
+            "wait": self._wait,
+            "conns": self._conns,
+            "entries": self._entries,
+            "mark": self._mark,
+        }
+
+    def perform(self, step: str) -> list[str]:
+        """Do a step; what it led to, line by line."""
+        if match := re.match(r"(c|d|r[123]): ", step):
+            return self._shown(match[1], step[match.end() :])
+        verb, _, rest = step.partition(" ")
+        if verb in self._verbs:
+            return self._verbs[verb](rest)
+        self.stage.host(verb, self.words.expand(rest).split())
+        return []
+
+    def _topology(self, rest: str) -> list[str]:
+        self.topology = rest.split()[0]
+        self.words = Vocabulary(self.topology)
+        self.stage = self.open_stage(self.topology)
+        return []
+
+    # ---- packets
+
+    def _shown(self, host: str, expression: str) -> list[str]:
+        out: list[str] = []
+        for packet in self.words.packets(expression):
+            self.stage.send(host, bytes(packet))
+            seen = self.stage.arrivals(PATIENCE_S)
+            out += [f"{sender}>{to} {tell(data)}" for sender, to, data in seen] or ["nothing"]
+        return out
+
+    def _who(self, rest: str) -> list[str]:
+        host, _, expression = rest.partition(": ")
+        return [" ".join(self._one(host, bytes(packet)) for packet in self.words.packets(expression))]
+
+    def _one(self, host: str, packet: bytes) -> str:
+        self.stage.send(host, packet)
+        for _, to, data in self.stage.arrivals(GLANCE_S, 1):
+            if to != host:
+                return to
+            protocol, body = (data[9], data[20:]) if data[0] >> 4 == 4 else (data[6], data[40:])
+            if protocol in (1, 58):
+                return f"icmp {body[0]}/{body[1]}"
+            return "rst" if protocol == 6 and body[13] & 4 else to
+        return "-"
+
+    def _quiet(self, rest: str) -> list[str]:
+        host, _, expression = rest.partition(": ")
+        for packet in self.words.packets(expression):
+            self.stage.send(host, bytes(packet))
+            self.stage.arrivals(GLANCE_S, 1)
+        return []
+
+    def _states(self, rest: str) -> list[str]:
+        """Name: way -> events; name may be followed by `sctp`, `6`, and a server r1."""
+        head, _, walk = rest.partition(": ")
+        way, _, events = walk.partition("->")
+        options = head.split()[1:]
+        number = next((int(o[1]) for o in options if re.fullmatch(r"r[123]", o)), 1)
+        six = "6" in options
+        source, server = (client6 if six else client)(1), self.words["RIP6" if six else "RIP"][number]
+        ports: dict[int, str] = {}
+        for event in events.split():
+            self._port += 1
+            ports[self._port] = event
+            for turn in [*way.split(), event]:
+                inward, what = turn[0] == "i", turn[1:]
+                addresses = (source, self._port, 80) if inward else (server, 80, self._port)
+                more = {} if inward else {"dst": source}
+                if "sctp" in options:
+                    packet = sctp(*addresses, *(int(chunk) for chunk in what.split(",")), **more)
+                else:
+                    packet = tcp(*addresses, what, **more)
+                self.stage.send("c" if inward else f"r{number}", bytes(packet))
+                self.stage.arrivals(0.3, 1)
+        seen: dict[int, str] = {}
+        for line in self._listed([]):
+            fields = line.split()
+            seen[int(fields[3].rsplit(":", 1)[1])] = f"{fields[2]}/{_seconds(fields[1])}"
+        return [" ".join(f"{event}:{seen.get(port, '-')}" for port, event in ports.items())]
+
+    # ---- commands
+
+    def _ipvsadm(self, rest: str) -> list[str]:
+        lines, status = self.stage.ipvsadm(self.words.expand(rest).split())
+        return lines + ([f"[status {status}]"] if status else [])
+
+    def _sysctl(self, rest: str) -> list[str]:
+        name, _, value = rest.partition("=")
+        return [] if self.stage.sysctl(name, value) else ["refused"]
+
+    def _wait(self, rest: str) -> list[str]:
+        self.stage.wait(float(rest))
+        return []
+
+    def _mark(self, rest: str) -> list[str]:
+        number, protocol, where = self.words.expand(rest).split()
+        address, _, port = where.rpartition(":") if re.search(r"(\]|\.\d+):\d+$", where) else (where, "", "0")
+        self.stage.mark(int(number), protocol, address.strip("[]"), int(port))
+        return []
+
+    def _listed(self, arguments: list[str]) -> list[str]:
+        lines, _ = self.stage.ipvsadm(["-L", "-c", "-n", *arguments])
+        return lines[2:]
+
+    def _conns(self, rest: str, times: bool = True) -> list[str]:
+        out = []
+        for line in self._listed(rest.split()):
+            fields = line.split()
+            fields[1:2] = [f"<={_seconds(fields[1])}s"] if times else []
+            out.append(" ".join(fields))
+        return sorted(out) or ["none"]
+
+    def _entries(self, rest: str) -> list[str]:
+        return self._conns(rest, times=False)
+
+
+def _seconds(left: str) -> int:
+    """mm:ss in seconds, rounded up to 10: what a slow machine takes is not looked at."""
+    minutes, seconds = left.split(":")
+    return (int(minutes) * 60 + int(seconds) + 9) // 10 * 10

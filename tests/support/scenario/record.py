@@ -1,0 +1,57 @@
+"""Plays scenarios on this machine and prints what came of each: `python -m support.scenario.record kernel|uvs FILE…`.
+
+A line of JSON per scenario: its file and the answers, or the error. Each is played in a network namespace of its own.
+Needs root; `kernel` needs ip_vs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from support.sandbox import enter
+from support.scenario.play import Play
+from support.scenario.script import load
+from support.scenario.wire import Kernel, Uvs
+
+LIMIT_S = 240
+
+
+def play(kind: str, file: str) -> dict[str, object]:
+    """Answers of all steps, in this process's namespace."""
+    answers: list[list[str]] = []
+    play = Play(Kernel if kind == "kernel" else Uvs)
+    try:
+        for step in load(Path(file)).steps:
+            if step.text:
+                answers.append([line.rstrip() for line in play.perform(step.words)])
+    except Exception:
+        return {"file": file, "error": traceback.format_exc()}
+    finally:
+        if hasattr(play, "stage"):
+            play.stage.close()
+    return {"file": file, "answers": answers}
+
+
+def main() -> None:
+    """Each file in a process of its own."""
+    import signal
+
+    kind, *files = sys.argv[1:]
+    for file in files:
+        pid = os.fork()
+        if not pid:
+            signal.alarm(LIMIT_S)
+            enter()
+            print(json.dumps(play(kind, file)), flush=True)
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        if status:
+            print(json.dumps({"file": file, "error": f"ended with status {status:#x}"}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,311 @@
+"""A stage of virtual cables: the director is this process's network namespace, the other machines are MAC addresses.
+
+Both ends of each cable lie in one namespace. Frames for a machine arrive at the far end with a MAC address that is
+not that end's own, so the stack there leaves them alone, and a packet socket sees them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from ipaddress import ip_address
+from pathlib import Path
+
+from support.scenario.play import Arrival
+from support.scenario.words import VIP, VIP6, servers
+
+PLAIN = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+SIOCETHTOOL, ETHTOOL_STXCSUM, ETHTOOL_SGSO, ETHTOOL_STSO = 0x8946, 0x17, 0x24, 0x1F
+SIOCGIFFLAGS, IFF_RUNNING = 0x8913, 0x40
+START_S, QUIET_S = 60.0, 0.25
+# Seen beside the packets of a scenario: IGMP, and multicast and neighbour discovery of IPv6.
+_SETTINGS = {
+    "net/ipv4/ip_forward": "1",
+    "net/ipv4/icmp_ratelimit": "0",
+    "net/ipv4/icmp_msgs_per_sec": "100000",  # one for the whole machine: not ours in a namespace
+    "net/ipv4/icmp_msgs_burst": "100000",
+    "net/ipv6/icmp/ratelimit": "0",
+    "net/ipv6/conf/all/forwarding": "1",
+    "net/ipv6/conf/all/accept_dad": "0",
+    "net/ipv6/conf/default/accept_dad": "0",
+}
+
+
+def run(*words: str, text: str | None = None) -> str:
+    """A command that must succeed."""
+    done = subprocess.run(words, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"{' '.join(words)}: {done.stdout.strip()} {text or ''}")
+    return done.stdout
+
+
+def _set(name: str, value: str) -> None:
+    try:
+        Path("/proc/sys", name).write_text(value)
+    except OSError:
+        if "icmp_msgs" not in name:
+            raise
+
+
+def _mac(number: int) -> bytes:
+    return bytes((2, 0, 0, 0, 9, number))
+
+
+class Wire:
+    """The stage, with nothing that balances yet: `Kernel` and `Uvs` add it."""
+
+    def __init__(self, topology: str) -> None:
+        self.nat = topology == "nat"
+        self.rip, self.rip6 = servers(topology)
+        self.cables = {"c": "eth0"} | {f"r{i}": "eth1" if self.nat else "eth0" for i in (1, 2, 3)}
+        self.macs = {"c": _mac(2), **{f"r{i}": _mac(10 + i) for i in (1, 2, 3)}}
+        self.names = {mac: name for name, mac in self.macs.items()}
+        self.devices = ("eth0", "eth1") if self.nat else ("eth0",)
+        self.own: dict[str, bytes] = {}
+        self.taps: dict[str, socket.socket] = {}
+        self._lay()
+
+    def close(self) -> None:
+        """The namespace goes with the process."""
+        for tap in self.taps.values():
+            tap.close()
+
+    def _lay(self) -> None:
+        lines = ["link set lo up"]
+        for dev in self.devices:
+            lines.append(f"link add {dev} type veth peer name far-{dev}")
+        run("ip", "-batch", "-", text="\n".join(lines))
+        for name, value in _SETTINGS.items():
+            _set(name, value)
+        for where in ("all", "default", *self.devices):
+            _set(f"net/ipv4/conf/{where}/rp_filter", "0")
+            _set(f"net/ipv4/conf/{where}/send_redirects", "0")
+        for dev in self.devices:
+            _set(f"net/ipv6/conf/far-{dev}/disable_ipv6", "1")
+            for command in (ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_STXCSUM):  # its own packets have whole checksums
+                _ethtool(dev, command, 0)
+                _ethtool(f"far-{dev}", command, 0)
+        addresses = [("eth0", "198.18.0.1/24"), ("eth0", "2001:db8:18::1/64 nodad"),
+                     ("eth0", f"{VIP}/32"), ("eth0", f"{VIP6}/128 nodad preferred_lft 0")]  # fmt: skip
+        if self.nat:
+            addresses += [("eth1", "198.19.0.1/24"), ("eth1", "2001:db8:19::1/64 nodad")]
+        lines = []
+        for dev in self.devices:
+            lines += [f"link set far-{dev} up", f"link set {dev} up"]
+        lines += [f"addr add {address} dev {dev}" for dev, address in addresses]
+        run("ip", "-batch", "-", text="\n".join(lines))
+        self.default(True)
+        for name in self.macs:
+            self.neighbour(name, True)
+        for dev in self.devices:
+            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
+                sock.bind((dev, 0))
+                self.own[dev] = sock.getsockname()[4]
+            tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+            tap.bind((f"far-{dev}", 3))
+            tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+            self.taps[dev] = tap
+        end = time.monotonic() + START_S
+        for dev in self.devices:
+            while not _running(dev):
+                if time.monotonic() > end:
+                    raise TimeoutError(f"{dev} does not come up")
+                time.sleep(0.02)
+
+    def default(self, there: bool) -> None:
+        """The routes to the clients."""
+        what = "replace" if there else "del"
+        run("ip", "route", what, "10.9.0.0/16", "via", "198.18.0.2")
+        run("ip", "route", what, "2001:db8:9::/48", "via", "2001:db8:18::2")
+
+    def addresses(self, name: str) -> tuple[str, str]:
+        """Of a machine."""
+        if name == "c":
+            return "198.18.0.2", "2001:db8:18::2"
+        return self.rip[int(name[1])], self.rip6[int(name[1])]
+
+    def neighbour(self, name: str, there: bool) -> None:
+        """Known for good, or unknown."""
+        mac = ":".join(f"{b:02x}" for b in self.macs[name])
+        for address in self.addresses(name):
+            what = ["replace", address, "lladdr", mac, "nud", "permanent"] if there else ["del", address]
+            run("ip", "neigh", *what, "dev", self.cables[name])
+
+    # ---- packets
+
+    def send(self, host: str, packet: bytes) -> None:
+        """From a machine to the director, or from the director itself."""
+        v4 = packet[0] >> 4 == 4
+        if host == "d":
+            daddr = str(ip_address(packet[16:20] if v4 else packet[24:40]))
+            with socket.socket(
+                socket.AF_INET if v4 else socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_RAW
+            ) as sock:
+                sock.sendto(packet, (daddr, 0))
+            return
+        dev = self.cables[host]
+        kind = b"\x08\x00" if v4 else b"\x86\xdd"
+        self.taps[dev].send(self.own[dev] + self.macs[host] + kind + packet)
+
+    def arrivals(self, patience: float, count: int | None = None) -> list[Arrival]:
+        """What arrives: see Stage."""
+        out: list[Arrival] = []
+        end = time.monotonic() + patience
+        taps = {tap.fileno(): (dev, tap) for dev, tap in self.taps.items()}
+        while (left := end - time.monotonic()) > 0:
+            for fd in select.select(list(taps), [], [], left)[0]:
+                dev, tap = taps[fd]
+                frame, where = tap.recvfrom(70000)
+                if where[2] == socket.PACKET_OUTGOING or not _wanted(frame):
+                    continue
+                sender = "d" if frame[6:12] == self.own[dev] else self.names.get(frame[6:12], "?")
+                if sender != "d" or frame[:6] not in self.names:
+                    continue
+                out.append((sender, self.names[frame[:6]], frame[14:]))
+                end = time.monotonic() if count is not None and len(out) >= count else time.monotonic() + QUIET_S
+        return out
+
+    # ---- commands
+
+    def command(self) -> list[str]:
+        """The administrator's command."""
+        raise NotImplementedError
+
+    def ipvsadm(self, words: list[str]) -> tuple[list[str], int]:
+        """Output, named as if it were ipvsadm's, and exit status."""
+        done = subprocess.run([*self.command(), *words], **PLAIN, env=self.environment(), check=False)  # type: ignore[call-overload]
+        return [line.rstrip().replace("uvsadm", "ipvsadm") for line in done.stdout.splitlines()], done.returncode
+
+    def environment(self) -> dict[str, str]:
+        """Of commands."""
+        return {**os.environ, "LC_ALL": "C"}
+
+    def wait(self, seconds: float) -> None:
+        """Sleep."""
+        time.sleep(seconds)
+
+    def mark(self, number: int, protocol: str, address: str, port: int) -> None:
+        """A rule in mangle PREROUTING."""
+        match = [] if protocol == "-" else ["-p", protocol]
+        match += ["--dport", str(port)] if port else []
+        tool = "ip6tables" if ":" in address else "iptables"
+        run(tool, "-w", "-t", "mangle", "-A", "PREROUTING", "-d", address, *match, "-j", "MARK", "--set-mark", str(number))
+
+    def host(self, verb: str, words: list[str]) -> None:
+        """Settings of the director's machine."""
+        match verb, words:
+            case "transparent", [number]:
+                for family in ("-4", "-6"):
+                    run("ip", family, "rule", "add", "fwmark", number, "lookup", "100")
+                    run("ip", family, "route", "add", "local", "default", "dev", "lo", "table", "100")
+            case "route", [name, "unreachable"]:
+                for address in self.addresses(name):
+                    run("ip", "route", "replace", "unreachable", address)
+            case "route", [name, "normal"]:
+                for address in self.addresses(name):
+                    run("ip", "route", "del", address)
+            case "route", [name, "mtu", size]:
+                for address in self.addresses(name):
+                    run("ip", "route", "replace", address, "dev", self.cables[name], "mtu", size)
+            case "local", [name]:
+                for address in self.addresses(name):
+                    run("ip", "addr", "add", f"{address}/{128 if ':' in address else 32}", "dev", "lo")
+            case "neighbour", [name, how]:
+                self.neighbour(name, how == "back")
+            case "default", [how]:
+                self.default(how == "back")
+            case _:
+                raise ValueError(f"no step {verb} {' '.join(words)}")
+        time.sleep(0.1)  # a director hears of it by netlink
+
+
+def _ethtool(dev: str, command: int, value: int) -> None:
+    import array
+
+    words = array.array("I", (command, value))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, SIOCETHTOOL, struct.pack("16sP", dev.encode(), words.buffer_info()[0]))
+
+
+def _running(dev: str) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        answer = fcntl.ioctl(sock, SIOCGIFFLAGS, struct.pack("16sH14x", dev.encode(), 0))
+    return bool(int.from_bytes(answer[16:18], "little") & IFF_RUNNING)
+
+
+def _wanted(frame: bytes) -> bool:
+    kind, data = frame[12:14], frame[14:]
+    if kind == b"\x08\x00":
+        return data[9] != 2 and data[16] < 224
+    # not neighbour discovery, not multicast
+    return kind == b"\x86\xdd" and data[24] != 255 and not (data[6] == 58 and 130 <= data[40] <= 143)
+
+
+class Kernel(Wire):
+    """The kernel's own IPVS. OSError: there is none."""
+
+    def __init__(self, topology: str) -> None:
+        if not Path("/proc/net/ip_vs").exists():
+            run("modprobe", "ip_vs")
+        super().__init__(topology)
+
+    def command(self) -> list[str]:
+        """ipvsadm."""
+        return ["ipvsadm"]
+
+    def sysctl(self, name: str, value: str) -> bool:
+        """Written as sysctl(8) does."""
+        try:
+            Path("/proc/sys/net/ipv4/vs", name).write_text(value)
+        except OSError:
+            return False
+        return True
+
+
+class Uvs(Wire):
+    """`uvs run`."""
+
+    def __init__(self, topology: str) -> None:
+        super().__init__(topology)
+        self.directory = tempfile.TemporaryDirectory(prefix="uvs-scenario-")
+        self.log = open(Path(self.directory.name, "log"), "w+b")
+        self.director = subprocess.Popen(
+            [sys.executable, "-m", "uvs.cli", "run"],
+            env=self.environment(), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+        )  # fmt: skip
+        end = time.monotonic() + START_S
+        while b" ready: " not in Path(self.log.name).read_bytes():
+            if self.director.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"the director does not start: {Path(self.log.name).read_text()}")
+            time.sleep(0.05)
+
+    def environment(self) -> dict[str, str]:
+        """With the director's socket."""
+        path = self.directory.name
+        return {**super().environment(), "UVS_SOCKET": f"{path}/control.sock", "UVS_STATE_DIR": f"{path}/state",
+                "XDG_STATE_HOME": f"{path}/saved"}  # fmt: skip
+
+    def command(self) -> list[str]:
+        """uvsadm."""
+        return [sys.executable, "-m", "uvs.adm.cli"]
+
+    def sysctl(self, name: str, value: str) -> bool:
+        """uvs sysctl."""
+        words = [sys.executable, "-m", "uvs.cli", "sysctl", f"{name}={value}"]
+        return subprocess.run(words, **PLAIN, env=self.environment(), check=False).returncode == 0  # type: ignore[call-overload]
+
+    def close(self) -> None:
+        """Stop the director."""
+        self.director.send_signal(signal.SIGTERM)
+        self.director.wait(30)
+        self.log.close()
+        self.directory.cleanup()
+        super().close()
