@@ -57,6 +57,7 @@ class Stage(Protocol):
 
 
 PATIENCE_S, GLANCE_S = 1.5, 0.8
+CHUNK = 5  # connections made before they are listed: on a slow machine the first must not have ended
 
 
 class Play:
@@ -137,25 +138,29 @@ class Play:
         number = next((int(o[1]) for o in options if re.fullmatch(r"r[123]", o)), 1)
         six = "6" in options
         source, server = (client6 if six else client)(1), self.words["RIP6" if six else "RIP"][number]
-        ports: dict[int, str] = {}
-        for event in events.split():
-            self._port += 1
-            ports[self._port] = event
-            for turn in [*way.split(), event]:
-                inward, what = turn[0] == "i", turn[1:]
-                addresses = (source, self._port, 80) if inward else (server, 80, self._port)
-                more = {} if inward else {"dst": source}
-                if "sctp" in options:
-                    packet = sctp(*addresses, *(int(chunk) for chunk in what.split(",")), **more)
-                else:
-                    packet = tcp(*addresses, what, **more)
-                self.stage.send("c" if inward else f"r{number}", bytes(packet))
-                self.stage.arrivals(0.3, 1)
-        seen: dict[int, str] = {}
-        for line in self._listed([]):
-            fields = line.split()
-            seen[int(fields[3].rsplit(":", 1)[1])] = f"{fields[2]}/{_seconds(fields[1])}"
-        return [" ".join(f"{event}:{seen.get(port, '-')}" for port, event in ports.items())]
+        cells: list[str] = []
+        todo = events.split()
+        for start in range(0, len(todo), CHUNK):
+            ports: dict[int, str] = {}
+            for event in todo[start : start + CHUNK]:
+                self._port += 1
+                ports[self._port] = event
+                for turn in [*way.split(), event]:
+                    inward, what = turn[0] == "i", turn[1:]
+                    addresses = (source, self._port, 80) if inward else (server, 80, self._port)
+                    more = {} if inward else {"dst": source}
+                    if "sctp" in options:
+                        packet = sctp(*addresses, *(int(chunk) for chunk in what.split(",")), **more)
+                    else:
+                        packet = tcp(*addresses, what, **more)
+                    self.stage.send("c" if inward else f"r{number}", bytes(packet))
+                    self.stage.arrivals(0.3, 1)
+            seen: dict[int, str] = {}
+            for line in self._listed([]):
+                fields = line.split()
+                seen[int(fields[3].rsplit(":", 1)[1])] = f"{fields[2]}/{_seconds(fields[1])}"
+            cells += [f"{event}:{seen.get(port, '-')}" for port, event in ports.items()]
+        return [" ".join(cells)]
 
     # ---- commands
 

@@ -17,7 +17,7 @@ from support.scenario.play import Play
 from support.scenario.script import load
 from support.scenario.wire import Kernel, Uvs
 
-LIMIT_S = 240
+LIMIT_S = 900
 
 
 def play(kind: str, file: str) -> dict[str, object]:
