@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from uvs.engine.core import AF_INET, Hdr, Header, checksum
-from uvs.ipvs.skb import NetnsIpvs, Skb
+from uvs.ipvs.skb import Hook, NetnsIpvs, Skb
 
 DEST_UNREACH, TIME_EXCEEDED = 3, 11
 HOST_UNREACH, PORT_UNREACH, FRAG_NEEDED = 1, 3, 4
@@ -62,6 +62,12 @@ def icmp_send(ipvs: NetnsIpvs, skb: Skb, iph: Header, quote: bytes, typ: int, co
     if not _may_answer(iph):
         return
     v4, peer = iph.af == AF_INET, iph.saddr
+    own = ipvs.routes.is_local(iph.af, iph.daddr)
+    if v4 and skb.hook == Hook.LOCAL_IN and not own:
+        # Taken in by a mark: its destination would be the source, and no IPv4 route has a foreign one.
+        if skb.walk:
+            skb.walk.step(2, "icmp_send", "not sent: the packet's destination is no address of this host")
+        return
     route = ipvs.routes.find(iph.af, peer)
     if route is None:
         return
@@ -71,7 +77,7 @@ def icmp_send(ipvs: NetnsIpvs, skb: Skb, iph: Header, quote: bytes, typ: int, co
         if skb.walk:
             skb.walk.step(2, "icmp_send", "not sent: rate limit", type=typ, code=code)
         return
-    source = iph.daddr if ipvs.routes.is_local(iph.af, iph.daddr) else route.saddr
+    source = iph.daddr if own else route.saddr
     build = _build_v4 if v4 else _build_v6
     error = build(ipvs, iph, quote, source, typ, code, info)
     if skb.walk:
