@@ -29,7 +29,7 @@ from uvs.ipvs.skb import Hook, Verdict
 from uvs.ipvs.sysctl import SysctlError
 from uvs.ipvs.unreachable import no_neighbour
 
-STEP_S, PLENTY_PAGES, MTU = 0.1, 1 << 20, 1500
+STEP_S, PLENTY_PAGES, MTU, LISTING_NS = 0.1, 1 << 20, 1500, 130_000_000
 CLIENT_NET, CLIENT_NET6 = ip_address(client(1)).packed[:2], ip_address(client6(1)).packed[:6]
 NEIGHBOUR_S = 3  # three solicitations, a second each
 
@@ -131,11 +131,17 @@ class Paper:
             return
         v4 = packet[0] >> 4 == 4
         daddr = packet[16:20] if v4 else packet[24:40]
+        if v4 and self._martian(packet[12:16]):
+            return
         mark = self._mark_of(packet)
         if daddr in self.hosts.local or mark in self.transparent:
             self._local_in(packet, mark)
         else:
             self._forward(packet, mark)
+
+    def _martian(self, saddr: bytes) -> bool:
+        """ip_route_input_slow: sources that are refused before any hook."""
+        return saddr in self.hosts.local or saddr[0] in (0, 127) or saddr[0] >= 224
 
     def _hook(self, hook: Hook, packet: bytes, mark: int = 0, indev: int = 2) -> bytes | None:
         """The packet as it goes on from a hook, or None; what was sent is on its way."""
@@ -227,7 +233,9 @@ class Paper:
         return seen
 
     def ipvsadm(self, words: list[str]) -> tuple[list[str], int]:
-        """uvsadm, with the director beside it."""
+        """uvsadm, with the director beside it; what has ended is gone when it lists."""
+        self.world.now += LISTING_NS
+        self._expire()
         out, status = io.StringIO(), 0
         cli.PROGRAM = "ipvsadm"
         with contextlib.redirect_stdout(out):

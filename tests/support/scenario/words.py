@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Any
 
-from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet import ICMP, IP, TCP, UDP, IPOption_NOP
 from scapy.layers.inet6 import ICMPv6EchoRequest, IPv6, IPv6ExtHdrFragment
 from scapy.packet import Packet, Raw
 
@@ -160,6 +160,34 @@ def pieces(packet: Packet, size: int = 1480, ident: int = ID) -> list[Packet]:
     return out
 
 
+def behind(packet: Packet, *headers: int) -> Packet:
+    """An IPv6 packet with extension headers (0, 43, 60; 8 bytes each) before its payload."""
+    data = bytes(packet)
+    body, number = data[40:], data[6]
+    for kind in reversed(headers):
+        body = bytes((number, 0, *((0, 0, 0, 0, 0, 0) if kind == 43 else (1, 4, 0, 0, 0, 0)))) + body
+        number = kind
+    head = data[:4] + len(body).to_bytes(2, "big") + bytes((number,)) + data[7:40]
+    return IPv6(head + body)
+
+
+def changed(packet: Packet, **fields: Any) -> Packet:
+    """A packet with other fields in its IP header: flags="DF", options=nops(4) …"""
+    for name, value in fields.items():
+        setattr(packet, name, value)
+    return packet
+
+
+def df(packet: Packet) -> Packet:
+    """With don't fragment."""
+    return changed(packet, flags="DF")
+
+
+def nops(count: int) -> list[Packet]:
+    """IPv4 options that do nothing."""
+    return [IPOption_NOP() for _ in range(count)]
+
+
 class Vocabulary(dict[str, Any]):
     """The names that a scenario's expressions know."""
 
@@ -170,7 +198,8 @@ class Vocabulary(dict[str, Any]):
             VIP=VIP, VIP6=VIP6, RIP=v4, RIP6=v6, DIP="198.18.0.1", DIP6="2001:db8:18::1",
             SIP=f"{nets[0]}.1", SIP6=f"{nets[1]}:1",
             client=client, client6=client6, ip=ip, tcp=tcp, udp=udp, sctp=sctp, icmp=icmp, ping=ping, raw=raw,
-            ipip=ipip, gue=gue, gre=gre, pieces=pieces, syns=self.syns, range=range, reversed=reversed, bytes=bytes, __builtins__={},
+            ipip=ipip, gue=gue, gre=gre, pieces=pieces, behind=behind, changed=changed,
+            df=df, nops=nops, syns=self.syns, range=range, reversed=reversed, bytes=bytes, __builtins__={},
         )  # fmt: skip
         self._clients = 0x8000
 
