@@ -12,7 +12,7 @@ from uvs.ipvs import icmp, protocols, walk
 from uvs.ipvs.persistence import ip_vs_sched_persist
 from uvs.ipvs.services import FTPPORT, Service
 from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
-from uvs.ipvs.xmit import TRANSMITTERS, ip_vs_bypass_xmit, ip_vs_icmp_xmit
+from uvs.ipvs.xmit import TRANSMITTERS, ip_vs_bypass_xmit, ip_vs_icmp_xmit, too_short_for_nat
 
 ICMP, IPIP, TCP, UDP, ICMPV6 = 1, 4, 6, 17, 58
 HEAD = 40  # bytes that tell a datagram
@@ -336,6 +336,8 @@ def handle_response(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict
         record.before = walk.entry(cp, skb.now)
         record.step(1, "ip_vs_conn_out_get", "found", packet=walk.describe(iph))
     if cp.flags & ConnFlag.FWD_MASK == ConnFlag.MASQ:
+        if too_short_for_nat(skb):
+            return skb.drop(Why.SHORT)
         skb.pkt.snat(cp)
         skb.modified = True
         if record:

@@ -98,6 +98,16 @@ def _ensure_mtu_is_adequate(ipvs: NetnsIpvs, skb: Skb, hdr: Header, mtu: int, mo
     return False
 
 
+# What each protocol's NAT handler must be able to write to (tcp_dnat_handler and its like).
+_L4_SIZE = {6: 20, 17: 8, 132: 12}
+
+
+def too_short_for_nat(skb: Skb) -> bool:
+    """Is the transport header cut, so that the kernel's NAT gives the packet up?"""
+    iph = skb.iph
+    return skb.pkt.len - iph.len < _L4_SIZE.get(iph.protocol, 0) and not iph.flags & Hdr.LATER
+
+
 def _send(skb: Skb, route: Route, why: Why) -> Verdict:
     skb.sends.append((route.index, skb.pkt.data))
     skb.ipvs_property = True
@@ -114,6 +124,8 @@ def ip_vs_nat_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
         return NF_DROP
     if route.local and not skb.loopback and _is_loopback(cp.daf, cp.daddr):
         return skb.drop(Why.BOUNDARY)
+    if too_short_for_nat(skb):
+        return skb.drop(Why.SHORT)
     skb.pkt.dnat(cp)
     if skb.walk:
         skb.walk.step(2, "tcp_dnat_handler" if iph.protocol == 6 else "dnat_handler", "destination rewritten")

@@ -181,6 +181,9 @@ class Paper:
         source = str(ip_address(own.saddr)) if own else ("198.18.0.1" if v4 else "2001:db8:18::1")
 
         def refuse(kind: int, code: int, word: int = 0) -> None:
+            head = 20 if v4 else 40
+            if packet[9 if v4 else 6] in (1, 58) and packet[head] in ((3, 4, 5, 11, 12) if v4 else range(128)):
+                return  # no errors about errors
             error = icmp(source, saddr, kind, code, Raw(packet[:548] if v4 else packet[:1232]), word)
             error.id, error.tos = (1, (packet[1] & 0x1E) | 0xC0) if v4 else (0, 0)
             self._out(bytes(error))

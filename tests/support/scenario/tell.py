@@ -13,6 +13,7 @@ from struct import Struct, unpack_from
 from support.scenario.words import GUE_PORTS, ID, crc32c
 from uvs.engine.core import checksum
 
+FLOWS = (0x12345, 0x54321)  # that scenarios send; a kernel gives its own packets labels by chance
 TCP_FLAGS = "FSRPAUEC"
 V4_ERRORS = (3, 4, 5, 11, 12)
 _V4, _V6 = Struct("!BBHHHBBH4s4s"), Struct("!IHBB16s16s")
@@ -47,7 +48,7 @@ def _v4(data: bytes, quoted: bool) -> str:
 def _v6(data: bytes, quoted: bool) -> str:
     first, length, protocol, hops, src, dst = _V6.unpack_from(data)
     head = [f"{ip_address(src)}>{ip_address(dst)}", f"tc={first >> 20 & 255:02x}", f"hlim={hops}"]
-    if first & 0xFFFFF:
+    if first & 0xFFFFF in FLOWS:
         head.append(f"flow={first & 0xFFFFF:05x}")
     head.append(f"plen={length}")
     body = data[40:] if quoted else data[40 : 40 + length]
