@@ -7,46 +7,25 @@ machine of `tests/kernel/vm`, which boots Debian's kernel.
 from __future__ import annotations
 
 import argparse
-import compileall
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import uvs
 from support.scenario import script
-from uvs.engine import _core, _io
+from support.vm import MACHINE, ROOT, environment
 
-HERE = Path(__file__).parent
-ROOT, SCENARIOS = HERE.parents[1], HERE / "scenarios"
-
-
-def package(folder: Path) -> Path:
-    """The package as files: an editable installation would build again, slowly, inside."""
-    shutil.copytree(Path(uvs.__file__).parent, folder / "uvs", ignore=shutil.ignore_patterns("__pycache__"))
-    for module in (_core, _io):
-        shutil.copy(module.__file__, folder / "uvs/engine")
-    compileall.compile_dir(folder, quiet=1)  # not by every process inside
-    return folder
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """For Python in the virtual machine, with the package as files in `folder`."""
-    return {
-        "PYTHONPATH": os.pathsep.join([str(package(folder)), str(ROOT / "tests"), *filter(None, sys.path)]),
-        "MESONPY_EDITABLE_SKIP": os.pathsep.join(map(str, ROOT.glob("build/*"))),
-    }
+SCENARIOS = Path(__file__).parent / "scenarios"
 
 
 def in_machine(files: list[str], kind: str, limit: int) -> Iterator[str]:
     """Lines of `support.scenario.record` from the virtual machine."""
     with tempfile.TemporaryDirectory(prefix="uvs-oracle-") as folder:
         variables = environment(Path(folder))
-        words = [str(HERE / "vm"), "--timeout", str(limit), "--", "env", *(f"{k}={v}" for k, v in variables.items()),
+        words = [str(MACHINE), "--timeout", str(limit), "--", "env", *(f"{k}={v}" for k, v in variables.items()),
                  sys.executable, "-S", "-P", "-m", "support.scenario.record", kind, *files]  # fmt: skip
         yield from _lines(words)
 
@@ -54,7 +33,9 @@ def in_machine(files: list[str], kind: str, limit: int) -> Iterator[str]:
 def here(files: list[str], kind: str) -> Iterator[str]:
     """The same on this machine."""
     words = [sys.executable, "-P", "-m", "support.scenario.record", kind, *files]
-    yield from _lines(words, {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *filter(None, sys.path)])})
+    yield from _lines(
+        words, {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *filter(None, sys.path)])}
+    )
 
 
 def _lines(words: list[str], env: dict[str, str] | None = None) -> Iterator[str]:
@@ -82,7 +63,9 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="write what the kernel answers into the files")
     parser.add_argument("--uvs", action="store_true", help="play on `uvs run` instead, in namespaces here")
     parser.add_argument("--list", action="store_true", help="names and what each shows")
-    parser.add_argument("--limit", type=int, default=1800, metavar="SECONDS", help="for the virtual machine (1800)")
+    parser.add_argument(
+        "--limit", type=int, default=1800, metavar="SECONDS", help="for the virtual machine (1800)"
+    )
     args = parser.parse_args()
     found = {path.stem: path for path in sorted(SCENARIOS.glob("*.txt"))}
     if args.list:
@@ -98,6 +81,10 @@ def main() -> int:
     kind = "uvs" if args.uvs else "kernel"
     lines = here(files, kind) if args.uvs or has_ip_vs() else in_machine(files, kind, args.limit)
     return _judge(lines, len(files), kind, args.record)
+
+
+def _each(answers: Iterator[list[str]]) -> Callable[[str], list[str]]:
+    return lambda _: next(answers)
 
 
 def _judge(lines: Iterator[str], count: int, kind: str, record: bool) -> int:
@@ -119,7 +106,7 @@ def _judge(lines: Iterator[str], count: int, kind: str, record: bool) -> int:
             print(f"{path.stem}: recorded", flush=True)
             good += 1
             continue
-        wrong = script.differences(scenario, lambda _: next(answers), kind == "kernel")
+        wrong = script.differences(scenario, _each(answers), kind == "kernel")
         print("\n".join([f"{path.stem}: {'differs' if wrong else 'ok'}", *wrong]), flush=True)
         good += not wrong
     print(f"{good} of {count} {'recorded' if record else 'as the kernel'}")

@@ -6,17 +6,12 @@ The kernel of a developer's machine may lack nft's `queue` statement (or iptable
 
 from __future__ import annotations
 
-import compileall
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import uvs
-from uvs.engine import _core, _io
+from support.vm import MACHINE, ROOT, environment
 
-ROOT = Path(__file__).parents[2]
 # What concerns the driver alone runs on the host, and a time under emulation says nothing.
 DIVERSION = [
     "tests/net/test_netfilter.py",
@@ -28,26 +23,15 @@ LIMIT_S = 600  # emulation on a busy machine
 ONLY_NFT = 'rm -f /usr/sbin/xtables-*-multi /usr/sbin/ipset; exec "$@"'
 
 
-def package(folder: Path) -> Path:
-    """The package as files: an editable installation would build again, slowly, inside."""
-    shutil.copytree(Path(uvs.__file__).parent, folder / "uvs", ignore=shutil.ignore_patterns("__pycache__"))
-    for module in (_core, _io):
-        shutil.copy(module.__file__, folder / "uvs/engine")
-    compileall.compile_dir(folder, quiet=1)  # not by every process inside
-    return folder
-
-
 def run_inside(folder: Path, *selection: str) -> None:
     """Run pytest in the machine; the test fails with what it said, or with what the machine lacks."""
     variables = {
         "UVS_BACKEND": "nft",
-        "PYTHONPATH": os.pathsep.join([str(package(folder)), *filter(None, sys.path)]),
-        "MESONPY_EDITABLE_SKIP": os.pathsep.join(map(str, ROOT.glob("build/*"))),
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        **environment(folder),
     }
     done = subprocess.run(
         [
-            *(ROOT / "tests/kernel/vm", "--timeout", str(LIMIT_S), "--"),
+            *(MACHINE, "--timeout", str(LIMIT_S), "--"),
             *("env", *(f"{name}={value}" for name, value in variables.items())),
             *("sh", "-c", ONLY_NFT, "sh"),
             *(sys.executable, "-S", "-P", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *selection),

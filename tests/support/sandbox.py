@@ -35,9 +35,7 @@ def _call(name: str, *args: int) -> None:
         raise OSError(error, f"{name}: {os.strerror(error)}")
 
 
-def sandboxed(
-    test: Callable[..., None] | None = None, *, user: bool = False, limit: float = LIMIT_S
-) -> Any:
+def sandboxed(test: Callable[..., None] | None = None, *, user: bool = False, limit: float = LIMIT_S) -> Any:
     """Decorator; `user`: in a user namespace even for root; `limit`: seconds that it may take."""
     if test is None:
         return functools.partial(sandboxed, user=user, limit=limit)

@@ -14,7 +14,8 @@ from scapy.layers.inet6 import IPv6
 from scapy.packet import Packet, Raw
 
 from support.scenario.play import Arrival
-from support.scenario.words import VIP, VIP6, client, client6, icmp, servers
+from support.scenario.tell import V4_ERRORS
+from support.scenario.words import VIP, VIP6, client, client6, icmp, icmp6, servers
 from support.world import FakeRoutes, World
 from uvs.adm import cli
 from uvs.adm.errors import Fail
@@ -181,9 +182,9 @@ class Paper:
         source = str(ip_address(own.saddr)) if own else ("198.18.0.1" if v4 else "2001:db8:18::1")
 
         def refuse(kind: int, code: int, word: int = 0) -> None:
-            head = 20 if v4 else 40
-            if packet[9 if v4 else 6] in (1, 58) and packet[head] in ((3, 4, 5, 11, 12) if v4 else range(128)):
-                return  # no errors about errors
+            errors = V4_ERRORS if v4 else range(128)
+            if packet[9 if v4 else 6] in (1, 58) and packet[20 if v4 else 40] in errors:
+                return  # none about another one
             error = icmp(source, saddr, kind, code, Raw(packet[:548] if v4 else packet[:1232]), word)
             error.id, error.tos = (1, (packet[1] & 0x1E) | 0xC0) if v4 else (0, 0)
             self._out(bytes(error))
@@ -224,7 +225,8 @@ class Paper:
         for mark, protocol, addr, port in reversed(self.marks):
             if protocol not in ("-", {6: "tcp", 17: "udp", 132: "sctp", 1: "icmp", 58: "icmpv6"}.get(number)):
                 continue
-            if ip_address(layer.dst).packed == addr and port in (0, int.from_bytes(bytes(layer.payload)[2:4], "big")):
+            dport = int.from_bytes(bytes(layer.payload)[2:4], "big")
+            if ip_address(layer.dst).packed == addr and port in (0, dport):
                 return mark
         return 0
 
@@ -318,18 +320,23 @@ def _local_stack(packet: bytes) -> Packet | None:
     """What a machine that listens on no port answers."""
     v4 = packet[0] >> 4 == 4
     layer: Packet = IP(packet) if v4 else IPv6(packet)
-    swapped: dict[str, Any] = {"src": layer.dst, "dst": layer.src}
     number = layer.proto if v4 else layer.nh
-    head = IP(**swapped, ttl=64, flags="DF", id=0, tos=layer.tos) if v4 else IPv6(**swapped, hlim=64, tc=layer.tc)
+    if v4:
+        head: Packet = IP(src=layer.dst, dst=layer.src, ttl=64, flags="DF", id=0, tos=layer.tos)
+    else:
+        head = IPv6(src=layer.dst, dst=layer.src, hlim=64, tc=layer.tc)
     if number == 6:
         return _reset(layer, head)
     if number in (1, 58):
         return _echo(layer, v4)
-    kind, code = (3, 3 if number == 17 else 2) if v4 else (1, 4) if number == 17 else (4, 1)
-    error = icmp(layer.dst, layer.src, kind, code, Raw(packet[:548] if v4 else packet[:1232]), 0 if v4 else (0 if number == 17 else 6))
+    quote = Raw(packet[:548] if v4 else packet[:1232])
     if v4:
+        error = icmp(layer.dst, layer.src, 3, 3 if number == 17 else 2, quote)
         error.id, error.tos = 1, (layer.tos & 0x1E) | 0xC0
-    return error
+        return error
+    if number == 17:
+        return icmp(layer.dst, layer.src, 1, 4, quote)
+    return icmp(layer.dst, layer.src, 4, 1, quote, 6)  # unknown next header, at octet 6
 
 
 def _reset(layer: Packet, head: Packet) -> Packet | None:
@@ -344,16 +351,10 @@ def _reset(layer: Packet, head: Packet) -> Packet | None:
 
 def _echo(layer: Packet, v4: bool) -> Packet | None:
     if not v4:
-        request = layer.payload
-        if getattr(request, "type", 0) != 128:
+        request = bytes(layer.payload)
+        if request[:1] != b"\x80":
             return None
-        reply = bytes(request)
-        body = bytes((129, 0, 0, 0)) + reply[4:]
-        from uvs.engine.core import checksum
-
-        pseudo = ip_address(layer.dst).packed + ip_address(layer.src).packed + len(body).to_bytes(4, "big") + b"\0\0\0\x3a"
-        total = checksum(pseudo + body)
-        return IPv6(src=layer.dst, dst=layer.src, hlim=64, tc=layer.tc, nh=58) / Raw(body[:2] + total.to_bytes(2, "big") + body[4:])
+        return icmp6(layer.dst, layer.src, b"\x81\0\0\0" + request[4:], tc=layer.tc)
     request = layer.getlayer(ICMP)
     if request is None or request.type != 8:
         return None

@@ -1,22 +1,22 @@
 """The steps of a scenario, done on a stage.
 
-    topology nat|dr [wire]       first of all. nat: the servers behind a network of their own; wire: paper can't
-    ipvsadm ARGUMENTS            what it prints, `[status N]` if that is not 0
-    sysctl NAME=VALUE            net.ipv4.vs.NAME; `refused` if so
-    HOST: PACKETS                sent by c, r1 … r3, or d (the director itself); each packet that arrives anywhere
-    who HOST: PACKETS            for each, where it arrived: a host, `icmp TYPE/CODE`, `rst`, or `-`
-    quiet HOST: PACKETS          sent, answers not looked at
-    states NAME: WAY -> EVENTS   each event on a connection of its own that went this way: state and seconds left.
-                                 `iS oSA`: in or out, TCP flags or SCTP chunk types
-    wait SECONDS
-    conns [ARGUMENTS]            ipvsadm -Lcn, sorted, seconds left rounded up to 10
-    entries [ARGUMENTS]          the same without the time
-    mark NUMBER PROTOCOL|- ADDRESS[:PORT]       netfilter mark for what comes in
-    transparent NUMBER           packets of that mark are taken in, whatever their destination
-    route HOST unreachable|normal|mtu N         as the director sees it, both families; for a tunnel's MTU etc.
-    local HOST                   the host's addresses become the director's own
-    neighbour HOST gone|back     its link-layer address is not known
-    default gone|back            the route to the clients
+topology nat|dr [wire]       first of all. nat: the servers behind a network of their own; wire: paper can't
+ipvsadm ARGUMENTS            what it prints, `[status N]` if that is not 0
+sysctl NAME=VALUE            net.ipv4.vs.NAME; `refused` if so
+HOST: PACKETS                sent by c, r1 … r3, or d (the director itself); each packet that arrives anywhere
+who HOST: PACKETS            for each, where it arrived: a host, `icmp TYPE/CODE`, `rst`, or `-`
+quiet HOST: PACKETS          sent, answers not looked at
+states NAME: WAY -> EVENTS   each event on a connection of its own that went this way: state and seconds left.
+                             `iS oSA`: in or out, TCP flags or SCTP chunk types
+wait SECONDS
+conns [ARGUMENTS]            ipvsadm -Lcn, sorted, seconds left rounded up to 10
+entries [ARGUMENTS]          the same without the time
+mark NUMBER PROTOCOL|- ADDRESS[:PORT]       netfilter mark for what comes in
+transparent NUMBER           packets of that mark are taken in, whatever their destination
+route HOST unreachable|normal|mtu N         as the director sees it, both families; for a tunnel's MTU etc.
+local HOST                   the host's addresses become the director's own
+neighbour HOST gone|back     its link-layer address is not known
+default gone|back            the route to the clients
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The text of a scenario: steps at the margin, what they led to indented below them.
 
-    # what it shows                        a comment
-    topology nat                           steps: see `play`
-    ipvsadm -A -t $VIP:80 -s rr
-    c: tcp(client(1), 1024, 80)
-        d>r1 10.9.0.1>198.19.0.11 …        recorded from a kernel
-      ~ tunnels and ECN                    where uvs differs on purpose: the row of docs/differences.md …
-        d>r1 …                             … and what uvs does instead
+# what it shows                        a comment
+topology nat                           steps: see `play`
+ipvsadm -A -t $VIP:80 -s rr
+c: tcp(client(1), 1024, 80)
+    d>r1 10.9.0.1>198.19.0.11 …        recorded from a kernel
+  ~ tunnels and ECN                    where uvs differs on purpose: the row of docs/differences.md …
+    d>r1 …                             … and what uvs does instead
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ not that end's own, so the stack there leaves them alone, and a packet socket se
 
 from __future__ import annotations
 
+import array
 import fcntl
 import os
 import select
@@ -25,6 +26,7 @@ from support.scenario.words import VIP, VIP6, servers
 PLAIN = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 SIOCETHTOOL, ETHTOOL_STXCSUM, ETHTOOL_SGSO, ETHTOOL_STSO = 0x8946, 0x17, 0x24, 0x1F
 SIOCGIFFLAGS, IFF_RUNNING = 0x8913, 0x40
+WHOLE = (ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_STXCSUM)  # turned off: packets with whole checksums
 START_S, QUIET_S = 60.0, 0.25
 # Seen beside the packets of a scenario: IGMP, and multicast and neighbour discovery of IPv6.
 _SETTINGS = {
@@ -41,7 +43,9 @@ _SETTINGS = {
 
 def run(*words: str, text: str | None = None) -> str:
     """A command that must succeed."""
-    done = subprocess.run(words, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        words, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     if done.returncode:
         raise OSError(f"{' '.join(words)}: {done.stdout.strip()} {text or ''}")
     return done.stdout
@@ -90,7 +94,7 @@ class Wire:
             _set(f"net/ipv4/conf/{where}/send_redirects", "0")
         for dev in self.devices:
             _set(f"net/ipv6/conf/far-{dev}/disable_ipv6", "1")
-            for command in (ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_STXCSUM):  # its own packets have whole checksums
+            for command in WHOLE:
                 _ethtool(dev, command, 0)
                 _ethtool(f"far-{dev}", command, 0)
         addresses = [("eth0", "198.18.0.1/24"), ("eth0", "2001:db8:18::1/64 nodad"),
@@ -170,7 +174,8 @@ class Wire:
                 if sender != "d" or frame[:6] not in self.names:
                     continue
                 out.append((sender, self.names[frame[:6]], frame[14:]))
-                end = time.monotonic() if count is not None and len(out) >= count else time.monotonic() + QUIET_S
+                enough = count is not None and len(out) >= count
+                end = time.monotonic() + (0 if enough else QUIET_S)
         return out
 
     # ---- commands
@@ -182,7 +187,8 @@ class Wire:
     def ipvsadm(self, words: list[str]) -> tuple[list[str], int]:
         """Output, named as if it were ipvsadm's, and exit status."""
         done = subprocess.run([*self.command(), *words], **PLAIN, env=self.environment(), check=False)  # type: ignore[call-overload]
-        return [line.rstrip().replace("uvsadm", "ipvsadm") for line in done.stdout.splitlines()], done.returncode
+        text = done.stdout.replace("uvsadm", "ipvsadm")
+        return [line.rstrip() for line in text.splitlines()], done.returncode
 
     def environment(self) -> dict[str, str]:
         """Of commands."""
@@ -194,10 +200,11 @@ class Wire:
 
     def mark(self, number: int, protocol: str, address: str, port: int) -> None:
         """A rule in mangle PREROUTING."""
-        match = [] if protocol == "-" else ["-p", protocol]
-        match += ["--dport", str(port)] if port else []
+        match = "" if protocol == "-" else f"-p {protocol}"
+        match += f" --dport {port}" if port else ""
         tool = "ip6tables" if ":" in address else "iptables"
-        run(tool, "-w", "-t", "mangle", "-A", "PREROUTING", "-d", address, *match, "-j", "MARK", "--set-mark", str(number))
+        rule = f"-w -t mangle -A PREROUTING -d {address} {match} -j MARK --set-mark {number}"
+        run(tool, *rule.split())
 
     def host(self, verb: str, words: list[str]) -> None:
         """Settings of the director's machine."""
@@ -228,8 +235,6 @@ class Wire:
 
 
 def _ethtool(dev: str, command: int, value: int) -> None:
-    import array
-
     words = array.array("I", (command, value))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         fcntl.ioctl(sock, SIOCETHTOOL, struct.pack("16sP", dev.encode(), words.buffer_info()[0]))
@@ -276,15 +281,16 @@ class Uvs(Wire):
     def __init__(self, topology: str) -> None:
         super().__init__(topology)
         self.directory = tempfile.TemporaryDirectory(prefix="uvs-scenario-")
-        self.log = open(Path(self.directory.name, "log"), "w+b")
-        self.director = subprocess.Popen(
-            [sys.executable, "-m", "uvs.cli", "run"],
-            env=self.environment(), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
-        )  # fmt: skip
+        log = Path(self.directory.name, "log")
+        with log.open("wb") as out:
+            self.director = subprocess.Popen(
+                [sys.executable, "-m", "uvs.cli", "run"],
+                env=self.environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            )  # fmt: skip
         end = time.monotonic() + START_S
-        while b" ready: " not in Path(self.log.name).read_bytes():
+        while b" ready: " not in log.read_bytes():
             if self.director.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"the director does not start: {Path(self.log.name).read_text()}")
+                raise RuntimeError(f"the director does not start: {log.read_text()}")
             time.sleep(0.05)
 
     def environment(self) -> dict[str, str]:
@@ -306,6 +312,5 @@ class Uvs(Wire):
         """Stop the director."""
         self.director.send_signal(signal.SIGTERM)
         self.director.wait(30)
-        self.log.close()
         self.directory.cleanup()
         super().close()

@@ -54,9 +54,7 @@ def tcp(
     return ip(src, dst, **fields) / TCP(sport=sport, dport=dport, flags=flags, **own) / Raw(data)
 
 
-def udp(
-    src: str, sport: int, dport: int, data: bytes = b"hello", dst: str = VIP, **fields: Any
-) -> Packet:
+def udp(src: str, sport: int, dport: int, data: bytes = b"hello", dst: str = VIP, **fields: Any) -> Packet:
     """A datagram; chksum goes to UDP, other fields to IP."""
     own = {"chksum": fields.pop("chksum")} if "chksum" in fields else {}
     return ip(src, dst, **fields) / UDP(sport=sport, dport=dport, **own) / Raw(data)
@@ -98,12 +96,18 @@ def icmp(
     if cut is not None:
         quoted = quoted[: (40 if quoted[0] >> 4 == 6 else 20) + cut]
     body = bytes((kind, code, 0, 0)) + word.to_bytes(4, "big") + quoted
-    pseudo = b""
+    wrong = 0x1111 if bad else 0
     if ":" in src:
-        pseudo = ip_address(src).packed + ip_address(dst).packed + len(body).to_bytes(4, "big") + b"\0\0\0\x3a"
-    total = checksum(pseudo + body) ^ (0x1111 if bad else 0)
-    number = {"nh": 58} if ":" in src else {"proto": 1}
-    return ip(src, dst, **number, **fields) / Raw(body[:2] + total.to_bytes(2, "big") + body[4:])
+        return icmp6(src, dst, body, wrong, **fields)
+    total = checksum(body) ^ wrong
+    return ip(src, dst, proto=1, **fields) / Raw(body[:2] + total.to_bytes(2, "big") + body[4:])
+
+
+def icmp6(src: str, dst: str, body: bytes, wrong: int = 0, **fields: Any) -> Packet:
+    """An ICMPv6 message whose checksum field is 0 in `body`; `wrong`: bits to turn in the right one."""
+    pseudo = ip_address(src).packed + ip_address(dst).packed + len(body).to_bytes(4, "big") + b"\0\0\0\x3a"
+    total = checksum(pseudo + body) ^ wrong
+    return ip(src, dst, nh=58, **fields) / Raw(body[:2] + total.to_bytes(2, "big") + body[4:])
 
 
 def ping(src: str, dst: str = VIP, **fields: Any) -> Packet:
@@ -127,13 +131,14 @@ def ipip(src: str, dst: str, inner: Packet, **fields: Any) -> Packet:
 def gue(src: str, dst: str, inner: Packet, port: int = 6080, **fields: Any) -> Packet:
     """The same by GUE."""
     number = 41 if isinstance(inner, IPv6) else 4
-    return ip(src, dst, **fields) / UDP(sport=50000, dport=port, chksum=0) / Raw(bytes((0, number, 0, 0)) + bytes(inner))
+    head = bytes((0, number, 0, 0))
+    return ip(src, dst, **fields) / UDP(sport=50000, dport=port, chksum=0) / Raw(head + bytes(inner))
 
 
 def gre(src: str, dst: str, inner: Packet, **fields: Any) -> Packet:
     """The same by GRE."""
     kind = b"\x86\xdd" if isinstance(inner, IPv6) else b"\x08\x00"
-    return ip(src, dst, **{"nh" if ":" in src else "proto": 47}, **fields) / Raw(b"\0\0" + kind + bytes(inner))
+    return raw(src, 47, b"\0\0" + kind + bytes(inner), dst, **fields)
 
 
 def pieces(packet: Packet, size: int = 1480, ident: int = ID) -> list[Packet]:
