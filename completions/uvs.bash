@@ -7,7 +7,8 @@ _uvs()
 	case $prev in
 	--driver) words=netfilterqueue ;;
 	--mode) words='nat dr tun' ;;
-	--proto) words='4 41 4,41' ;;
+	--tun-type) words='ipip gue gre' ;;
+	--proto) words='4 41 47 4,41 4,41,47' ;;
 	--socket) COMPREPLY=($(compgen -f -- "$cur")); return ;;
 	--state-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
 	esac
@@ -22,12 +23,12 @@ _uvs()
 	'') words='run lab decap sysctl doctor -h --help --version' ;;
 	run) words='--driver --queue-num --conn-max --socket --state-dir' ;;
 	lab) words='demo up down status exec' ;;
-	'lab demo') words='--mode -4 -6' ;;
-	'lab up') words='--mode --servers --empty --no-offload --name' ;;
+	'lab demo') words='--mode --tun-type -4 -6' ;;
+	'lab up') words='--mode --tun-type --servers --empty --no-offload --name' ;;
 	'lab down') words='--name --all' ;;
 	'lab status') words='--name' ;;
 	'lab exec') words='--name client director rs1 rs2 rs3 router' ;;
-	decap) words='--proto --dev --mtu' ;;
+	decap) words='--proto --gue-port --dev --mtu' ;;
 	sysctl) words='-a --all -n --values -N --names -q --quiet -e --ignore -w --write -v --verbose' ;;
 	doctor) words='--json' ;;
 	esac

@@ -19,6 +19,7 @@ enum {
 	IP_IPV6 = 41,
 	IP_ROUTING = 43,
 	IP_FRAGMENT = 44,
+	IP_GRE = 47,
 	IP_ESP = 50,
 	IP_AH = 51,
 	IP_ICMPV6 = 58,
@@ -27,7 +28,7 @@ enum {
 	IP_SCTP = 132,
 };
 
-/* RFC 791, RFC 8200, RFC 9293, RFC 768, RFC 9260, RFC 792 */
+/* RFC 791, RFC 8200, RFC 9293, RFC 768, RFC 9260, RFC 792, RFC 2784, draft-ietf-intarea-gue */
 enum {
 	IP4_HLEN = 20,
 	IP4_TOS = 1,
@@ -56,6 +57,9 @@ enum {
 	UDP_HLEN = 8,
 	UDP_LEN = 4,
 	UDP_CHECK = 6,
+	GUE_HLEN = 4,
+	GRE_HLEN = 4,
+	GRE_CSUM_LEN = 4,
 	SCTP_HLEN = 12,
 	SCTP_CHECK = 8,
 	SCTP_CHUNK_HLEN = 4,

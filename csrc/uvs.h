@@ -364,10 +364,31 @@ void uvs_snat(struct uvs_packet *p, const struct uvs_conn *c);
 /* NAT of an ICMP error and its quoted header (ip_vs_nat_icmp). inout 1: from the server.  A fragment of
  * such a message is left alone. */
 void uvs_nat_icmp(struct uvs_packet *p, const struct uvs_iphdr *quoted, const struct uvs_conn *c, int inout);
-/* Put an outer header in front (ip_vs_tunnel_xmit, ipip).  `id`: for an outer IPv4 without DF.
- * p->iph is the outer header afterwards.  0, or UVS_WHY_TOO_BIG beyond 65535. */
-int uvs_encap_ipip(struct uvs_packet *p, int af, const union uvs_addr *saddr, const union uvs_addr *daddr,
-		   int pmtu_disc, uint16_t id);
+/* A tunnel: IP_VS_CONN_F_TUNNEL_TYPE_* and IP_VS_TUNNEL_ENCAP_FLAG_* (include/uapi/linux/ip_vs.h).
+ * Any other type is ipip. */
+#define UVS_TUN_IPIP 0
+#define UVS_TUN_GUE 1
+#define UVS_TUN_GRE 2
+#define UVS_TUN_F_CSUM 1
+#define UVS_TUN_F_REMCSUM 2
+
+struct uvs_tunnel {
+	union uvs_addr saddr, daddr; /* of the outer header */
+	uint16_t sport, dport; /* gue */
+	uint16_t id; /* for an outer IPv4 header without DF */
+	uint8_t af; /* of the outer header */
+	uint8_t type, flags; /* UVS_TUN_* */
+	uint8_t pmtu_disc; /* 1: an outer IPv4 header has the inner one's DF */
+};
+
+/* Bytes between the outer IP header and the inner packet. */
+uint32_t uvs_tunnel_hlen(uint8_t type, uint8_t flags);
+/* Source port of a gue tunnel out of [min, max), the same for all packets of a flow (udp_flow_src_port). */
+uint16_t uvs_flow_src_port(const struct uvs_iphdr *iph, uint32_t seed, uint16_t min, uint16_t max);
+/* Put outer headers in front (ip_vs_tunnel_xmit).  Checksums inside are whole, so that REMCSUM has
+ * nothing to leave to the other end: it means CSUM.  p->iph is the outer header afterwards.  0, or
+ * UVS_WHY_TOO_BIG beyond 65535 (untouched). */
+int uvs_encap(struct uvs_packet *p, const struct uvs_tunnel *t);
 
 /* Fragments of a packet that is larger than `mtu` (RFC 791; for IPv6 as its source does,
  * RFC 8200 4.5, with `id`).  Writes fragment number `n` (from 0) to `out` (room `mtu`) and returns

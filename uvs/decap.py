@@ -1,7 +1,8 @@
-"""`uvs decap`: the real server's end of a tunnel, where the kernel has no ipip or ip6_tunnel module.
+"""`uvs decap`: the real server's end of a tunnel, where the kernel has no module for it (ipip, gre, fou).
 
-Raw sockets take the tunnel packets (their existence also keeps the kernel from answering "protocol
-unreachable"); the inner packets enter the stack through a TUN device, as if they had arrived there.
+Raw sockets, and for gue a UDP socket, take the tunnel packets (their existence also keeps the kernel from
+answering "unreachable"); the inner packets enter the stack through a TUN device, as if they had arrived
+there.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from uvs.egress import netlink
+from uvs.engine.core import checksum
 from uvs.errors import UserError
+from uvs.ipvs import encap
 from uvs.systemd import notify
 
-# inner protocol by outer protocol number
+# family inside by protocol number
 INNER = {4: socket.AF_INET, 41: socket.AF_INET6}
+GRE, UDP = 47, 17
+PROTOCOLS = (*INNER, GRE)
 
 # The device that is there when the kernel has a module for outer family and protocol. Such a module answers
 # tunnel packets that none of its devices takes with ICMP errors, raw socket or not (tunnel4_rcv).
@@ -33,12 +38,16 @@ KERNELS_OWN = {
     (socket.AF_INET, 41): "sit0",
     (socket.AF_INET6, 4): "ip6tnl0",
     (socket.AF_INET6, 41): "ip6tnl0",
+    (socket.AF_INET, GRE): "gre0",
+    (socket.AF_INET6, GRE): "ip6gre0",
 }
 
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000  # linux/if_tun.h
 SIOCGIFFLAGS, SIOCSIFFLAGS, SIOCSIFMTU, IFF_UP = 0x8913, 0x8914, 0x8922, 0x1  # linux/sockios.h, linux/if.h
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h
+UDP_NO_CHECK6_RX = 102  # linux/udp.h: over IPv6 too a gue datagram may have no checksum (RFC 6936)
 RECEIVE_BUFFER = 4 << 20
+Opener = Callable[[memoryview], "memoryview | None"]  # from an IP payload to the packet inside
 BATCH = 256  # packets of one socket before the others have their turn
 CACHE = 1024  # local addresses that are remembered
 
@@ -47,9 +56,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """`uvs decap`'s options."""
     parser.add_argument(
         "--proto",
-        default="4,41",
         metavar="N,…",
-        help="tunnel protocols: 4 carries IPv4, 41 carries IPv6; each over IPv4 and IPv6 (default 4,41)",
+        help="tunnel protocols, each over IPv4 and IPv6: 4 carries IPv4, 41 IPv6, 47 (gre) both"
+        " (default 4,41, and none with --gue-port)",
+    )
+    parser.add_argument(
+        "--gue-port", type=int, metavar="PORT", help="UDP port of gue tunnels (uvsadm's --tun-port)"
     )
     parser.add_argument(
         "--dev", default="uvsdecap0", metavar="NAME", help="TUN device to create (default uvsdecap0)"
@@ -60,7 +72,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Decapsulate until SIGTERM or SIGINT."""
-    protocols = _protocols(args.proto)
+    protocols = _protocols(args.proto, args.gue_port is not None)
+    if args.gue_port is not None and not 1 <= args.gue_port <= 65535:
+        raise UserError(f"--gue-port takes 1..65535, not {args.gue_port}", 2)
     if not 1280 <= args.mtu <= 65535:
         raise UserError(f"--mtu takes 1280..65535, not {args.mtu}", 2)
     if not 0 < len(args.dev.encode()) < 16 or "/" in args.dev or args.dev in (".", ".."):
@@ -72,7 +86,7 @@ def main(args: argparse.Namespace) -> int:
         stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(wake.fileno()))
         for number in (signal.SIGTERM, signal.SIGINT):
             stack.callback(signal.signal, number, signal.signal(number, lambda *_: None))
-        decap = Decap(protocols, args.dev, args.mtu, stack)
+        decap = Decap(protocols, args.gue_port, args.dev, args.mtu, stack)
         for rival in _kernels_own(protocols):
             print(
                 "decap: warning: this kernel has tunnels of its own, and they answer with ICMP errors:"
@@ -87,13 +101,15 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _protocols(text: str) -> list[int]:
+def _protocols(text: str | None, gue: bool) -> list[int]:
+    if text is None:
+        return [] if gue else sorted(INNER)
     try:
         numbers = sorted({int(word) for word in text.split(",")})
     except ValueError:
         numbers = []
-    if not numbers or not INNER.keys() >= set(numbers):
-        raise UserError(f"--proto takes 4, 41 or both with a comma, not {text!r}", 2)
+    if not numbers or not set(PROTOCOLS) >= set(numbers):
+        raise UserError(f"--proto takes 4, 41 and 47 with commas, not {text!r}", 2)
     return numbers
 
 
@@ -117,6 +133,27 @@ def inner_packet(packet: memoryview, af: int) -> memoryview | None:
             return None
         length = 40 + (packet[4] << 8 | packet[5])
     return packet[:length] if length <= len(packet) else None
+
+
+def gue_packet(payload: memoryview) -> memoryview | None:
+    """The inner packet of a GUE datagram (behind its UDP header), its checksum finished; None: none."""
+    head = encap.gue(payload)
+    packet = head and inner_packet(payload[head.length :], INNER[head.protocol])
+    if head and packet and head.remcsum:
+        start, at = head.remcsum
+        if not start <= at <= len(packet) - 2:
+            return None
+        # The field holds the sum of the pseudo header (remcsum_adjust).
+        packet[at : at + 2] = (checksum(packet[start:]) or 0xFFFF).to_bytes(2, "big")
+    return packet or None
+
+
+def gre_packet(payload: memoryview) -> memoryview | None:
+    """The inner packet behind a GRE header; None if it is none, or its checksum is wrong."""
+    head = encap.gre(payload)
+    if head is None or (head.csum and checksum(payload)):
+        return None
+    return inner_packet(payload[head.length :], INNER[head.protocol])
 
 
 class Locals:
@@ -162,7 +199,7 @@ class Counts:
         text = f"{self.passed} packets passed on"
         for number, why in (
             (self.not_local, "not for a local address"),
-            (self.malformed, "with wrong inner lengths"),
+            (self.malformed, "with wrong headers"),
             (self.refused, "refused by the device"),
         ):
             if number:
@@ -173,23 +210,31 @@ class Counts:
 class Decap:
     """The sockets, the device and the loop. What it opens and changes, `stack` closes and puts back."""
 
-    def __init__(self, protocols: list[int], dev: str, mtu: int, stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self, protocols: list[int], gue_port: int | None, dev: str, mtu: int, stack: contextlib.ExitStack
+    ) -> None:
         self.counts = Counts()
         self._buffer = memoryview(bytearray(1 << 16))
-        self._sockets: list[tuple[socket.socket, int, int]] = []  # with outer and inner family
+        self._sockets: list[tuple[socket.socket, bool, Opener]] = []  # with: does it give IP headers too?
+        outers = set()
         for outer in (socket.AF_INET, socket.AF_INET6):
-            for protocol in protocols:
-                if s := _raw_socket(outer, protocol):
+            for protocol in (*protocols, *([UDP] if gue_port else [])):
+                s = _gue_socket(outer, gue_port) if protocol == UDP else _raw_socket(outer, protocol)
+                if s:
                     stack.callback(s.close)
-                    self._sockets.append((s, outer, INNER[protocol]))
+                    header = protocol != UDP and outer == socket.AF_INET
+                    self._sockets.append((s, header, _opener(protocol)))
+                    outers.add(4 if outer == socket.AF_INET else 6)
         self.locals = Locals()
         stack.callback(self.locals.close)
         self._tun = _tun(dev)
         stack.callback(os.close, self._tun)
         changed = _settle(dev, mtu, stack)
-        outers = sorted({4 if outer == socket.AF_INET else 6 for _, outer, _ in self._sockets})
+        kinds = [f"protocol {' and '.join(map(str, protocols))}"] if protocols else []
+        if gue_port:
+            kinds.append(f"gue on port {gue_port}")
         self.description = (
-            f"protocol {' and '.join(map(str, protocols))} over IPv{' and IPv'.join(map(str, outers))}"
+            f"{' and '.join(kinds)} over IPv{' and IPv'.join(map(str, sorted(outers)))}"
             f" to {dev}, {', '.join(changed)}"
         )
 
@@ -197,8 +242,8 @@ class Decap:
         """Until something can be read from `stop`."""
         with select.epoll() as poll:
             work: dict[int, Callable[[], None]] = {self.locals.fileno(): self.locals.events}
-            for s, outer, inner in self._sockets:
-                work[s.fileno()] = self._receiver(s, outer, inner)
+            for s, header, opener in self._sockets:
+                work[s.fileno()] = self._receiver(s, header, opener)
             for fd in (stop.fileno(), *work):
                 poll.register(fd, select.EPOLLIN)
             while True:
@@ -207,9 +252,8 @@ class Decap:
                         return
                     work[fd]()
 
-    def _receiver(self, s: socket.socket, outer: int, inner: int) -> Callable[[], None]:
+    def _receiver(self, s: socket.socket, header: bool, opener: Opener) -> Callable[[], None]:
         buffer, counts, local, tun, write = self._buffer, self.counts, self.locals, self._tun, os.write
-        at, size = (16, 4) if inner == socket.AF_INET else (24, 16)  # destination address
 
         def receive() -> None:
             for _ in range(BATCH):
@@ -219,11 +263,11 @@ class Decap:
                     return
                 except OSError:  # an ICMP error about something, not about us
                     continue
-                start = (buffer[0] & 0xF) * 4 if outer == socket.AF_INET else 0
-                packet = inner_packet(buffer[start:length], inner)
+                start = (buffer[0] & 0xF) * 4 if header else 0
+                packet = opener(buffer[start:length])
                 if packet is None:
                     counts.malformed += 1
-                elif bytes(packet[at : at + size]) not in local:
+                elif bytes(packet[16:20] if packet[0] >> 4 == 4 else packet[24:40]) not in local:
                     counts.not_local += 1
                 else:
                     try:
@@ -233,6 +277,37 @@ class Decap:
                         counts.refused += 1
 
         return receive
+
+
+def _opener(protocol: int) -> Opener:
+    if protocol == UDP:
+        return gue_packet
+    if protocol == GRE:
+        return gre_packet
+    return lambda packet: inner_packet(packet, INNER[protocol])
+
+
+def _gue_socket(outer: int, port: int | None) -> socket.socket | None:
+    """Takes the gue datagrams of a port; None where the host has no such family."""
+    try:
+        s = socket.socket(outer, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    except OSError as e:
+        if e.errno == errno.EAFNOSUPPORT and outer == socket.AF_INET6:
+            return None
+        raise UserError(f"cannot open a UDP socket: {e.strerror}") from e
+    try:
+        if outer == socket.AF_INET6:
+            s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            s.setsockopt(socket.IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)
+        s.bind(("", port))
+    except OSError as e:
+        s.close()
+        raise UserError(
+            f"cannot listen on UDP port {port}: {e.strerror}: choose another with --gue-port,"
+            " or end its owner"
+        ) from e
+    _large_buffer(s)
+    return s
 
 
 def _raw_socket(outer: int, protocol: int) -> socket.socket | None:
@@ -247,11 +322,15 @@ def _raw_socket(outer: int, protocol: int) -> socket.socket | None:
         if e.errno in (errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT) and outer == socket.AF_INET6:
             return None
         raise UserError(f"cannot open a raw socket for protocol {protocol}: {e.strerror}") from e
+    _large_buffer(s)
+    return s
+
+
+def _large_buffer(s: socket.socket) -> None:
     try:
         s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER)
     except PermissionError:  # a user namespace
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-    return s
 
 
 def _tun(dev: str) -> int:

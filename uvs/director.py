@@ -8,6 +8,7 @@ import contextlib
 import errno
 import logging
 import os
+import random
 import signal
 import socket
 import time
@@ -256,6 +257,8 @@ class Director:
         ipvs.icmp_limit[socket.AF_INET].interval_ms = _sysctl("ipv4/icmp_ratelimit", 1000)
         ipvs.icmp_limit[socket.AF_INET6].interval_ms = _sysctl("ipv6/icmp/ratelimit", 1000)
         ipvs.unprivileged_port_start = _sysctl("ipv4/ip_unprivileged_port_start", 1024)
+        ipvs.local_port_range = _local_port_range()
+        ipvs.flow_seed = random.getrandbits(32)
 
 
 _HOOKS = {int(hook): hook for hook in Hook}
@@ -287,6 +290,14 @@ def _sysctl(name: str, default: int) -> int:
         return int(Path("/proc/sys/net", name).read_text())
     except (OSError, ValueError):
         return default
+
+
+def _local_port_range() -> tuple[int, int]:
+    try:
+        low, high = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+        return int(low), int(high)
+    except (OSError, ValueError):
+        return 32768, 60999
 
 
 def _boot_id() -> bytes:

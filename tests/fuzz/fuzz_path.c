@@ -4,8 +4,8 @@
  * hook path calls, in its order, with what must hold after each.
  *
  * Input: packets one after another, each behind a head of six bytes: operations (OP_*), an
- * argument (which destination, which MTU), seconds that pass, which family to tunnel by and
- * where to look for a header, and the packet's length (big-endian; what is longer than the
+ * argument (which destination, which MTU), seconds that pass, how to tunnel and where to look for
+ * a header, and the packet's length (big-endian; what is longer than the
  * input is cut).
  */
 #include <stdio.h>
@@ -179,18 +179,31 @@ static void fragment(const struct uvs_packet *p, uint32_t mtu)
 	free(out);
 }
 
-static void tunnel(int af)
+static void tunnel(int af, uint8_t how)
 {
-	static const union uvs_addr src = { { 10, 0, 0, 1 } }, dst = { { 10, 0, 0, 3 } };
+	struct uvs_tunnel t = {
+		.saddr = { { 10, 0, 0, 1 } }, .daddr = { { 10, 0, 0, 3 } }, .dport = 6080, .id = 7
+	};
 	uint32_t len = pkt->len, head = af == UVS_AF_INET ? 20 : 40;
 
+	t.af = (uint8_t)af;
+	t.type = how & 3;
+	t.flags = how >> 2 & 3;
+	t.pmtu_disc = how >> 4 & 1;
+	t.sport = uvs_flow_src_port(&pkt->iph, how, 32768, 61000);
+	CHECK(t.sport >= 32768 && t.sport < 61000);
 	memcpy(kept, pkt->data, len);
-	if (uvs_encap_ipip(pkt, af, &src, &dst, pkt->data[0] & 1, 7)) {
+	if (uvs_encap(pkt, &t)) {
 		CHECK(pkt->len == len && !memcmp(pkt->data, kept, len));
 		return;
 	}
-	CHECK(pkt->len == len + head && !memcmp(pkt->data + head, kept, len));
 	CHECK(pkt->iph.af == af && pkt->iph.len == head && header_right(pkt));
+	if (t.type == UVS_TUN_GUE && t.flags)
+		CHECK(uvs_l4_csum_ok(pkt));
+	if (t.type == UVS_TUN_GRE && t.flags & UVS_TUN_F_CSUM)
+		CHECK(!uvs_csum(pkt->data + head, pkt->len - head, 0));
+	head += uvs_tunnel_hlen(t.type, t.flags);
+	CHECK(pkt->len == len + head && !memcmp(pkt->data + head, kept, len));
 	check_header(pkt, &pkt->iph);
 	check_iph(pkt);
 }
@@ -339,7 +352,7 @@ static void one(struct run *r, const uint8_t head[HEAD], const uint8_t *data, ui
 		CHECK(all_right(pkt));
 	check_iph(pkt);
 	if (op & OP_TUNNEL)
-		tunnel(head[3] & 2 ? UVS_AF_INET6 : UVS_AF_INET);
+		tunnel(head[3] & 2 ? UVS_AF_INET6 : UVS_AF_INET, head[3] >> 3);
 	if (op & OP_FRAGMENT)
 		fragment(pkt, arg * 6u);
 }

@@ -17,14 +17,18 @@ from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
 from support.sandbox import PATIENCE_S, Host, ip, sandboxed, sysctl, wait_for
 
+from uvs.engine.core import checksum
 from uvs.lab.holder import die_with_parent
 
 DIRECTOR = {4: "10.0.0.1", 6: "fd00::1"}
 SERVER = {4: "10.0.0.2", 6: "fd00::2"}
 VIP = {4: "192.0.2.1", 6: "2001:db8::1"}
+SO_NO_CHECK, UDP_NO_CHECK6_TX = 11, 101  # asm-generic/socket.h, linux/udp.h
 CPORT, VPORT = 5555, 7777
 PING = b"ping"
 FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
+
+GUE_PORT = 6080
 
 pairs = pytest.mark.parametrize(("outer", "inner"), [(4, 4), (4, 6), (6, 4), (6, 6)])
 
@@ -103,9 +107,22 @@ def datagram(v: int, text: bytes, dst: str = "") -> bytes:
     return bytes(layer / UDP(sport=CPORT, dport=VPORT) / Raw(text))
 
 
-def tunnel(outer: int, inner: int, packet: bytes) -> None:
+def tunnel(outer: int, inner: int, packet: bytes, kind: str = "ipip") -> None:
     """Send a packet through a tunnel as the director does; the kernel routes it by the outer header."""
     protocol = 4 if inner == 4 else 41
+    if kind == "gue":
+        with socket.socket(FAMILY[outer], socket.SOCK_DGRAM) as s:
+            s.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
+            if outer == 6:
+                s.setsockopt(socket.IPPROTO_UDP, UDP_NO_CHECK6_TX, 1)
+            s.sendto(bytes((0, protocol, 0, 0)) + packet, (SERVER[outer], GUE_PORT))
+        return
+    if kind != "ipip":
+        csum = b"\x80\0" if kind == "gre, csum" else b"\0\0"
+        packet = csum + (b"\x08\0" if inner == 4 else b"\x86\xdd") + (bytes(4) if csum[0] else b"") + packet
+        if csum[0]:
+            packet = packet[:4] + checksum(packet).to_bytes(2, "big") + packet[6:]
+        protocol = 47
     with socket.socket(FAMILY[outer], socket.SOCK_RAW, protocol) as s:
         s.sendto(packet, (SERVER[outer], 0))
 
@@ -127,6 +144,23 @@ def test_inner_packets_reach_the_vip_and_the_answer_goes_straight_to_the_client(
         assert answer[0] == text
         assert answer[1][:2] == (VIP[inner], VPORT)
     assert server.stop() == "decap: 3 packets passed on\n"
+
+
+@pairs
+@pytest.mark.parametrize("kind", ["gue", "gre", "gre, csum"])
+@sandboxed
+def test_gue_and_gre(outer: int, inner: int, kind: str) -> None:
+    server = RealServer(*(("--gue-port", str(GUE_PORT)) if kind == "gue" else ("--proto", "47")))
+    what = f"gue on port {GUE_PORT}" if kind == "gue" else "protocol 47"
+    assert server.said.startswith(f"decap: ready, {what} over IPv4 and IPv6 to uvsdecap0, MTU 1480")
+    for size in (5, 1400, 20000):
+        text = os.urandom(size)
+        tunnel(outer, inner, datagram(inner, text), kind)
+        assert server.reaches(inner) == text
+    tunnel(outer, inner, b"no IP packet", kind)
+    tunnel(outer, inner, datagram(inner, b"last"), kind)
+    assert server.reaches(inner) == b"last"
+    assert server.stop() == "decap: 4 packets passed on, 1 dropped with wrong headers\n"
 
 
 @pairs
@@ -152,7 +186,7 @@ def test_what_is_not_for_this_host_or_lies_goes_nowhere(outer: int, inner: int) 
     tunnel(outer, inner, whole + b"trailing bytes are cut off")
     assert server.reaches(inner) == b"x"
     assert server.reaches(inner, 0.3) is None
-    dropped = "2 dropped not for a local address, 5 dropped with wrong inner lengths"
+    dropped = "2 dropped not for a local address, 5 dropped with wrong headers"
     assert server.stop() == f"decap: 1 packets passed on, {dropped}\n"
 
 
@@ -222,8 +256,9 @@ def test_only_the_protocols_asked_for() -> None:
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
-        (["--proto", "5"], 2, "--proto takes 4, 41 or both with a comma, not '5'"),
-        (["--proto", ""], 2, "--proto takes 4, 41 or both with a comma, not ''"),
+        (["--proto", "5"], 2, "--proto takes 4, 41 and 47 with commas, not '5'"),
+        (["--proto", ""], 2, "--proto takes 4, 41 and 47 with commas, not ''"),
+        (["--gue-port", "0"], 2, "--gue-port takes 1..65535, not 0"),
         (["--mtu", "1000"], 2, "--mtu takes 1280..65535, not 1000"),
         (["--dev", "a" * 16], 2, f"--dev takes a device name of at most 15 bytes, not '{'a' * 16}'"),
         (["--dev", "lo"], 1, "device lo is in use: choose another with --dev, or end its owner"),
@@ -249,6 +284,19 @@ def test_a_kernel_with_tunnels_of_its_own_is_told_of() -> None:
     assert err == (
         "decap: warning: this kernel has tunnels of its own, and they answer with ICMP errors: "
         "use tunl0 instead (ip link set tunl0 up), or unload its module\n"
+    )
+
+
+@sandboxed
+def test_a_gue_port_that_is_taken() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as owner:
+        owner.bind(("", GUE_PORT))
+        done = start("--gue-port", str(GUE_PORT))
+        _, err = done.communicate(timeout=20)
+    message = f"cannot listen on UDP port {GUE_PORT}: Address already in use"
+    assert (done.returncode, err) == (
+        1,
+        f"uvs decap: {message}: choose another with --gue-port, or end its owner\n",
     )
 
 

@@ -94,6 +94,30 @@ def test_demo(uvs: Command) -> None:
     assert done.stdout.count("the walk of the first packet:\nLOCAL_IN") == 3
 
 
+@pytest.mark.parametrize(("tun_type", "options"), [("gue", "--gue-port 6080"), ("gre", "--proto 47")])
+def test_other_tunnels(uvs: Command, tun_type: str, options: str) -> None:
+    """Requests of both families through gue and gre, and the lab that stays remembers its kind."""
+    done = uvs("lab", "demo", "--mode", "tun", "--tun-type", tun_type)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = done.stdout.partition("== All together")[2]
+    for family in (4, 6):
+        assert f"tun by {tun_type} IPv{family}: 12 of 12 answered, rs1 4, rs2 4, rs3 4\n" in results
+    assert uvs("lab", "up", "--mode", "tun", "--tun-type", tun_type, "--servers", "1").returncode == 0
+    status = uvs("lab", "status").stdout
+    assert f"lab lab: tun by {tun_type} (tunnelling)\n" in status
+    assert f": uvs decap {options}\n" in status
+    listed = uvs("lab", "exec", "director", "--", "uvsadm", "-Ln", "--tun-info").stdout
+    assert listed.count({"gue": "gue:6080:-c", "gre": "gre:-c"}[tun_type]) == 4
+
+
+def test_a_tunnel_without_mode_tun(uvs: Command) -> None:
+    done = uvs("lab", "up", "--tun-type", "gre")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "uvs lab: no tunnel 'gre' in mode nat: mode tun has ipip, gue, gre\n",
+    )
+
+
 def test_a_lab_that_stays(uvs: Command, tmp_path: Path) -> None:
     """up, exec, status, down: two labs at once; nothing is left."""
     up = uvs("lab", "up")

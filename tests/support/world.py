@@ -49,9 +49,8 @@ class FakeRoutes:
             return None
         index = next((i for i, row in self.rows.items() if row == (af, addr)), len(self.rows) + 1)
         self.rows[index] = (af, addr)
-        return Route(
-            index, addr in self.local, self.pmtu.get(addr, self.mtu), packed(DIP if af == AF_INET else DIP6)
-        )
+        saddr = packed(DIP if af == AF_INET else DIP6)
+        return Route(index, addr in self.local, self.pmtu.get(addr, self.mtu), saddr, addr in self.pmtu)
 
     def at(self, index: int) -> Route | None:
         row = self.rows.get(index)

@@ -38,13 +38,6 @@ MESSAGES: dict[tuple[int, str], str] = {
     (errno.EMSGSIZE, ""): "Module is wrong version",
     # What this director does not do yet; a kernel's IPVS does not refuse these.
     (errno.EOPNOTSUPP, "start-daemon"): "Operation not supported: this director has no sync daemon yet",
-    **{
-        (
-            errno.EOPNOTSUPP,
-            name,
-        ): "Operation not supported: this director tunnels by ipip alone, not gue or gre"
-        for name in ("add-server", "edit-server")
-    },
 }
 LISTINGS = ("list", "save")
 

@@ -132,7 +132,7 @@ class Egress:
         """A router told that `mtu` bytes is what reaches `addr` (ip_rt_update_pmtu); kept for ten minutes."""
         mtu = max(mtu, MIN_PMTU[af])
         row = self._table.by_addr(addr)
-        if row is not None and mtu < row.mtu:
+        if row is not None and (mtu < row.mtu or (mtu == row.mtu and addr in self._pmtu)):
             self._pmtu[addr] = mtu, 0
             self._read(row)
 
@@ -295,7 +295,7 @@ class Egress:
             before = row.neighbour
             af, addr = answer.gateway or (row.af, row.addr)
             saddr = answer.saddr or _source(row.af, row.addr)
-            route = Route(row.index, False, self._mtu(row, link, answer), saddr)
+            route = Route(row.index, False, self._mtu(row, link, answer), saddr, row.addr in self._pmtu)
             row.set(route, link, self._neighbour(link, af, addr) if has_ethernet_header(link) else None)
         self._found[row.addr] = route
         if before is not None and before is not row.neighbour:

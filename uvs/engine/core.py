@@ -6,8 +6,23 @@ maps a file.
 """
 
 from uvs.engine.binding import ffi, lib
-from uvs.engine.names import AF_INET, AF_INET6, PACKET_MAX, RECORD_SIZE, ConnFlag, DestFlag, Dir, Hdr, Why
-from uvs.engine.packet import Header, Packet, checksum, crc32c
+from uvs.engine.names import (
+    AF_INET,
+    AF_INET6,
+    PACKET_MAX,
+    RECORD_SIZE,
+    TUN_F_CSUM,
+    TUN_F_REMCSUM,
+    TUN_GRE,
+    TUN_GUE,
+    TUN_IPIP,
+    ConnFlag,
+    DestFlag,
+    Dir,
+    Hdr,
+    Why,
+)
+from uvs.engine.packet import Header, Packet, checksum, crc32c, tunnel_hlen
 from uvs.engine.table import (
     Conn,
     DestRecord,
@@ -25,6 +40,11 @@ __all__ = [
     "AF_INET6",
     "PACKET_MAX",
     "RECORD_SIZE",
+    "TUN_F_CSUM",
+    "TUN_F_REMCSUM",
+    "TUN_GRE",
+    "TUN_GUE",
+    "TUN_IPIP",
     "Conn",
     "ConnFlag",
     "DestFlag",
@@ -44,5 +64,6 @@ __all__ = [
     "sctp_next",
     "state_name",
     "tcp_next",
+    "tunnel_hlen",
     "why_name",
 ]

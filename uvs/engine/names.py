@@ -13,6 +13,12 @@ RECORD_SIZE: int = lib.UVS_RECORD_SIZE
 PACKET_MAX: int = lib.UVS_PACKET_MAX
 AF_INET: int = lib.UVS_AF_INET
 AF_INET6: int = lib.UVS_AF_INET6
+# IP_VS_CONN_F_TUNNEL_TYPE_* and IP_VS_TUNNEL_ENCAP_FLAG_* of include/uapi/linux/ip_vs.h.
+TUN_IPIP: Final[int] = lib.UVS_TUN_IPIP
+TUN_GUE: Final[int] = lib.UVS_TUN_GUE
+TUN_GRE: Final[int] = lib.UVS_TUN_GRE
+TUN_F_CSUM: Final[int] = lib.UVS_TUN_F_CSUM
+TUN_F_REMCSUM: Final[int] = lib.UVS_TUN_F_REMCSUM
 
 
 class Why(enum.IntEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from uvs.engine.binding import address, ffi, lib, number, put_packed
-from uvs.engine.names import AF_INET
+from uvs.engine.names import AF_INET, TUN_IPIP
 
 if TYPE_CHECKING:
     from uvs.engine.table import Conn
@@ -80,7 +80,7 @@ class Header:
 class Packet:
     """A packet in a buffer of the engine, reused from packet to packet."""
 
-    __slots__ = ("_c", "iph")
+    __slots__ = ("_c", "_tunnel", "iph")
 
     def __init__(self) -> None:
         raw = lib.uvs_packet_new()
@@ -88,6 +88,7 @@ class Packet:
             raise MemoryError("no memory for a packet buffer")
         self._c = ffi.gc(raw, lib.uvs_packet_free)
         self.iph = Header(ffi.addressof(self._c, "iph"), self._c)
+        self._tunnel = ffi.new("struct uvs_tunnel *")
 
     def load(self, data: bytes, mark: int = 0) -> int:
         """Copy an IP datagram in and parse it: 0, or Why.SHORT or Why.MALFORMED."""
@@ -144,12 +145,32 @@ class Packet:
         """ip_vs_nat_icmp: an ICMP error and the header it quotes; inout 1 = from the server."""
         lib.uvs_nat_icmp(self._c, quoted._c, conn._c, inout)
 
-    def encap_ipip(self, af: int, saddr: bytes, daddr: bytes, pmtu_disc: bool, ident: int) -> int:
-        """Put an outer header in front: 0, or Why.TOO_BIG beyond 65535 bytes."""
-        src, dst = ffi.new("union uvs_addr *"), ffi.new("union uvs_addr *")
-        put_packed(src, saddr)
-        put_packed(dst, daddr)
-        return lib.uvs_encap_ipip(self._c, af, src, dst, pmtu_disc, ident)  # type: ignore[no-any-return]
+    def encap(
+        self,
+        af: int,
+        saddr: bytes,
+        daddr: bytes,
+        ident: int = 0,
+        *,
+        pmtu_disc: bool = True,
+        tun_type: int = TUN_IPIP,
+        tun_flags: int = 0,
+        ports: tuple[int, int] = (0, 0),
+    ) -> int:
+        """Put outer headers in front (ip_vs_tunnel_xmit): 0, or Why.TOO_BIG beyond 65535 bytes.
+
+        `af`: of the outer header; `tun_type`, `tun_flags`: `TUN_*`; `ports`: source and destination for gue.
+        """
+        t = self._tunnel
+        put_packed(t.saddr, saddr)
+        put_packed(t.daddr, daddr)
+        t.af, t.type, t.flags, t.pmtu_disc = af, tun_type, tun_flags, pmtu_disc
+        t.id, (t.sport, t.dport) = ident, ports
+        return lib.uvs_encap(self._c, t)  # type: ignore[no-any-return]
+
+    def flow_src_port(self, seed: int, low: int, high: int) -> int:
+        """A port in [low, high) for the outer header of this packet's flow (udp_flow_src_port)."""
+        return lib.uvs_flow_src_port(ffi.addressof(self._c, "iph"), seed, low, high)  # type: ignore[no-any-return]
 
     def fragments(self, mtu: int, ident: int) -> list[bytes] | None:
         """The fragments of this packet for `mtu`, or None if it cannot be cut."""
@@ -160,10 +181,15 @@ class Packet:
         return parts if n == 0 else None
 
 
-def checksum(data: bytes) -> int:
+def checksum(data: bytes | memoryview) -> int:
     """RFC 1071 checksum of bytes, as the number that stands in the packet (big-endian)."""
     value: int = lib.uvs_csum(ffi.from_buffer(data), len(data), 0)
     return int.from_bytes(value.to_bytes(2, "little" if _LITTLE else "big"), "big")
+
+
+def tunnel_hlen(tun_type: int, tun_flags: int) -> int:
+    """Bytes that a tunnel puts between the outer IP header and the inner packet."""
+    return lib.uvs_tunnel_hlen(tun_type, tun_flags)  # type: ignore[no-any-return]
 
 
 def crc32c(data: bytes) -> int:

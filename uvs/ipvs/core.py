@@ -12,11 +12,11 @@ from uvs.ipvs import icmp, protocols, walk
 from uvs.ipvs.persistence import ip_vs_sched_persist
 from uvs.ipvs.services import FTPPORT, Service
 from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
+from uvs.ipvs.tunnel import ip_vs_in_icmp_tunnel
 from uvs.ipvs.xmit import TRANSMITTERS, ip_vs_bypass_xmit, ip_vs_icmp_xmit, too_short_for_nat
 
-ICMP, IPIP, TCP, UDP, ICMPV6 = 1, 4, 6, 17, 58
+ICMP, TCP, UDP, ICMPV6 = 1, 6, 17, 58
 HEAD = 40  # bytes that tell a datagram
-IPV4_HEADER, MIN_MTU = 20, 68
 FTPDATA = 20
 V4_ERRORS = frozenset({3, 4, 11})  # unreachable, source quench, time exceeded
 
@@ -44,12 +44,16 @@ def nf_hook(ipvs: NetnsIpvs, skb: Skb, hook: Hook, data: bytes, mark: int = 0, i
 
 
 def own_packets(ipvs: NetnsIpvs, skb: Skb) -> None:
-    """The director's own packets pass ip_vs_out at LOCAL_OUT like any other: an ICMP error about a packet
-    that was already rewritten is translated back there, and counted for its connection."""
+    """The director's own packets pass the handlers at LOCAL_OUT like any other: an ICMP error about a packet
+    that was already rewritten is translated back there, one about a tunnel packet becomes the client's."""
     for index, packet in skb.made:
         own = Skb()
-        if not own.begin(Hook.LOCAL_OUT, packet, 0, 0, skb.now) and ip_vs_out(ipvs, own) == NF_ACCEPT:
+        if own.begin(Hook.LOCAL_OUT, packet, 0, 0, skb.now):
+            continue
+        if _handlers(ipvs, own) == NF_ACCEPT:
             skb.sends.append((index, own.pkt.data))
+        own_packets(ipvs, own)
+        skb.sends += own.sends
 
 
 def _handlers(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
@@ -428,8 +432,8 @@ def ip_vs_in_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
     quoted, verdict = _related(skb)
     if quoted is None:
         return verdict
-    if quoted.protocol == IPIP and quoted.af == AF_INET:
-        return _in_icmp_about_tunnel(ipvs, skb, quoted)
+    if quoted.af == AF_INET and (verdict := ip_vs_in_icmp_tunnel(ipvs, skb, quoted)) is not None:
+        return verdict
     pp = protocols.BY_NUMBER.get(quoted.protocol)
     if pp is None:
         return skb.accept(Why.PROTOCOL)
@@ -460,43 +464,6 @@ def ip_vs_in_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
     if made:
         ipvs.table.conn_put(cp, skb.now)
     return verdict
-
-
-def _in_icmp_about_tunnel(ipvs: NetnsIpvs, skb: Skb, outer: Header) -> Verdict:
-    """An error about a tunnel packet of ours: learn the path MTU, tell the client of its own packet."""
-    if skb.hook != Hook.LOCAL_IN or not ipvs.services.is_tunnel(outer.af, outer.daddr):
-        return skb.accept(Why.PROTOCOL)
-    if outer.flags & Hdr.LATER:
-        return skb.accept(Why.FRAGMENT)
-    inner = skb.pkt.quoted_at(outer.len, AF_INET)
-    if inner is None:
-        return skb.accept(Why.SHORT)
-    if inner.protocol not in protocols.BY_NUMBER:
-        return skb.accept(Why.PROTOCOL)
-    if inner.flags & Hdr.LATER:
-        return skb.accept(Why.FRAGMENT)
-    cp = ipvs.table.conn_in_get(inner)
-    if skb.walk:
-        skb.walk.step(1, "ip_vs_in_icmp", "ours" if cp else "no connection", tunnelled=walk.describe(inner))
-    if cp is None:
-        return skb.accept(Why.NO_CONN)
-    if not skb.pkt.l4_csum_ok():
-        return skb.drop(Why.CHECKSUM)
-    skb.why = Why.TUNNEL_ICMP
-    typ, code = skb.iph.icmp_type, skb.iph.icmp_code
-    info = int.from_bytes(skb.pkt.view[skb.iph.len + 4 : skb.iph.len + 8], "big")
-    if (typ, code) == (icmp.DEST_UNREACH, icmp.FRAG_NEEDED):
-        mtu = info & 0xFFFF
-        ipvs.routes.update_pmtu(outer.af, outer.daddr, mtu)
-        if not inner.flags & Hdr.DF:
-            return NF_STOLEN
-        if route := ipvs.routes.at(cp.nexthop):
-            mtu = route.mtu
-        info = mtu - IPV4_HEADER if mtu > MIN_MTU + IPV4_HEADER else mtu
-    quote = skb.pkt.data[inner.off :]
-    icmp.icmp_send(ipvs, skb, inner, quote, typ, code, info)
-    ipvs.table.out_stats(cp, len(quote))
-    return NF_STOLEN
 
 
 def ip_vs_forward_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict:

@@ -11,13 +11,15 @@ class Route:
     """The way to one address: a row of the next-hop table.
 
     `index` names the row (a connection keeps it); `local`: the address is this host's own; `mtu` in
-    bytes; `saddr` the preferred source address, packed (the outer source of a tunnel).
+    bytes; `saddr` the preferred source address, packed (the outer source of a tunnel); `learned`: a router
+    told this MTU (a nexthop exception).
     """
 
     index: int
     local: bool
     mtu: int
     saddr: bytes = b""
+    learned: bool = False
 
 
 class Routes(Protocol):

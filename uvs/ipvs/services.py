@@ -9,10 +9,21 @@ import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from uvs.engine.core import AF_INET, AF_INET6, ConnFlag, DestFlag, DestRecord, ServiceRecord, Table
+from uvs.engine.core import (
+    AF_INET,
+    AF_INET6,
+    TUN_GRE,
+    TUN_GUE,
+    TUN_IPIP,
+    ConnFlag,
+    DestFlag,
+    DestRecord,
+    ServiceRecord,
+    Table,
+)
 from uvs.ipvs import scheduling
 from uvs.ipvs.estimator import Estimator
-from uvs.ipvs.route import Routes
+from uvs.ipvs.route import Route, Routes
 from uvs.ipvs.spec import SVC_F_HASHED, SVC_F_ONEPACKET, SVC_F_PERSISTENT
 from uvs.ipvs.spec import DestSpec as DestSpec
 from uvs.ipvs.spec import IpvsError as IpvsError
@@ -36,6 +47,7 @@ class Dest:
     est: Estimator
     last_weight: int
     idle_since: int = 0  # in the trash: when it was found unused, ns
+    route: Route | None = None  # tunnels: as the last packet found it (dest_dst)
 
     @property
     def weight(self) -> int:
@@ -295,6 +307,11 @@ class Services:
         svc = self.get(key)
         self._check_dest(svc, spec)
         dest = self._dest(svc, spec)
+        old = dest.spec
+        if (spec.fwd, spec.tun_type, spec.tun_port) != (old.fwd, old.tun_type, old.tun_port):
+            here = self._real[dest.id[:2]]
+            here.remove(dest)
+            here.append(dest)
         self._update_dest(dest, spec)
         if svc.scheduler:
             svc.scheduler.upd_dest(dest)
@@ -326,10 +343,8 @@ class Services:
             raise IpvsError(errno.EINVAL, "another address family only by tunnelling")
         if spec.weight < 0 or spec.l_threshold > spec.u_threshold:
             raise IpvsError(errno.ERANGE, "weight or thresholds out of range")
-        if spec.tun_flags > 0xFF:
-            raise IpvsError(errno.EINVAL, "no such tunnel flags")
-        if spec.tun_type:
-            raise IpvsError(errno.EOPNOTSUPP, "only ipip tunnels: gue and gre are not built yet")
+        if spec.tun_type == TUN_GUE and not spec.tun_port:
+            raise IpvsError(errno.EINVAL, "a gue tunnel needs a port")
 
     def _update_dest(self, dest: Dest, spec: DestSpec) -> None:
         """__ip_vs_update_dest."""
@@ -341,12 +356,13 @@ class Services:
         rec.af, rec.addr, rec.port = spec.af, spec.addr, spec.port
         rec.vaf, rec.vaddr, rec.vport, rec.vfwmark = key.af, key.addr, key.port, key.fwmark
         rec.protocol, rec.service = key.protocol, dest.svc.rec.index
-        rec.tun_type, rec.tun_port, rec.tun_flags = spec.tun_type, spec.tun_port, spec.tun_flags
+        rec.tun_type, rec.tun_port, rec.tun_flags = spec.tun_type, spec.tun_port, spec.tun_flags & 0xFF
         rec.u_threshold, rec.l_threshold = spec.u_threshold, spec.l_threshold
         rec.overload()
         rec.weight = spec.weight
         if spec.weight:
             dest.last_weight = spec.weight
+        dest.route = None
         dest.spec = spec
 
     def has_real_service(self, af: int, protocol: int, addr: bytes, port: int) -> bool:
@@ -358,9 +374,17 @@ class Services:
             for d in self._real.get((af, addr), ())
         )
 
-    def is_tunnel(self, af: int, addr: bytes) -> bool:
-        """ip_vs_find_tunnel, ipip: does any service tunnel to that address?"""
-        return any(d.fwd == ConnFlag.TUNNEL and not d.spec.tun_type for d in self._real.get((af, addr), ()))
+    def find_tunnel(self, af: int, addr: bytes, port: int) -> int | None:
+        """ip_vs_find_tunnel: the type (`TUN_*`) of the tunnel to that address, or None.
+
+        `port`: the gue port, 0 for ipip and gre. Of several the one that was made, or made anew, last.
+        """
+        types = (TUN_GUE,) if port else (TUN_IPIP, TUN_GRE)  # others are not hashed (ip_vs_rs_hash)
+        for dest in reversed(self._real.get((af, addr), ())):
+            spec = dest.spec
+            if dest.fwd == ConnFlag.TUNNEL and spec.tun_port == port and spec.tun_type in types:
+                return spec.tun_type
+        return None
 
     # ---- after a restart
 

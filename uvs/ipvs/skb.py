@@ -114,6 +114,8 @@ class NetnsIpvs:
         self.why: list[int] = [0] * len(Why)
         self.icmp_limit = {AF_INET: IcmpLimit(), AF_INET6: IcmpLimit()}
         self.unprivileged_port_start = 1024  # net.ipv4.ip_unprivileged_port_start of the host
+        self.local_port_range = (32768, 60999)  # net.ipv4.ip_local_port_range: source ports of gue tunnels
+        self.flow_seed = 0
         self.ident = 1  # IP identification of our own packets
 
     def _services_changed(self, event: str, svc: Service, dest: Dest | None) -> None:

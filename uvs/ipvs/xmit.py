@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from uvs.engine.core import AF_INET, Conn, ConnFlag, Hdr, Header, Why
+from uvs.engine.core import AF_INET, TUN_GRE, TUN_GUE, Conn, ConnFlag, Hdr, Header, Why, tunnel_hlen
 from uvs.ipvs import icmp
 from uvs.ipvs.route import Route
 from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
@@ -12,6 +12,8 @@ from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Ve
 # IP_VS_RT_MODE_*: what kind of route a transmitter may take.
 RT_LOCAL, RT_NON_LOCAL, RT_RDR, RT_TUNNEL = 1, 2, 4, 32
 RT_BYPASS = 64  # ours: by the packet's own destination (ip_vs_bypass_xmit)
+
+TUN_NAMES = {TUN_GUE: "gue", TUN_GRE: "gre"}
 
 Transmitter = Callable[[NetnsIpvs, Skb, Conn, Header], Verdict]
 
@@ -68,8 +70,13 @@ def ip_vs_get_out_rt(ipvs: NetnsIpvs, skb: Skb, cp: Conn, hdr: Header, mode: int
         return None
     mtu = route.mtu
     if mode & RT_TUNNEL:
+        dest = ipvs.services.dest_of(cp.dest)
+        if dest is None:
+            skb.why = Why.DEAD_DEST
+            return None
+        dest.route = route
         outer_v4 = cp.daf == AF_INET
-        mtu -= 20 if outer_v4 else 40
+        mtu -= (20 if outer_v4 else 40) + tunnel_hlen(dest.rec.tun_type, dest.rec.tun_flags)
         if mtu < (68 if outer_v4 else 1280):
             skb.why = Why.TOO_BIG
             return None
@@ -146,17 +153,27 @@ def ip_vs_dr_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
 
 
 def ip_vs_tunnel_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
-    """Tunnelling by ipip: an outer header in front."""
+    """Tunnelling: ipip, gue or gre, as the destination says now."""
     route = ip_vs_get_out_rt(ipvs, skb, cp, iph, RT_LOCAL | RT_NON_LOCAL | RT_TUNNEL)
     if route is None:
         return NF_DROP
     if route.local:
         return skb.accept(Why.LOCAL)
-    why = skb.pkt.encap_ipip(cp.daf, route.saddr, cp.daddr, bool(ipvs.sysctl.pmtu_disc), ipvs.next_ident())
+    dest = ipvs.services.dest_of(cp.dest)
+    assert dest is not None  # ip_vs_get_out_rt saw it
+    rec, pkt = dest.rec, skb.pkt
+    tun_type, ports = rec.tun_type, (0, 0)
+    if tun_type == TUN_GUE:
+        ports = pkt.flow_src_port(ipvs.flow_seed, *ipvs.local_port_range), rec.tun_port
+    why = pkt.encap(
+        cp.daf, route.saddr, cp.daddr, ipvs.next_ident(),
+        pmtu_disc=bool(ipvs.sysctl.pmtu_disc), tun_type=tun_type, tun_flags=rec.tun_flags, ports=ports,
+    )  # fmt: skip
     if why:
         return skb.drop(Why(why))
     if skb.walk:
-        skb.walk.step(2, "ip_vs_tunnel_xmit", "outer header put in front", length=skb.pkt.len)
+        name = TUN_NAMES.get(tun_type, "ipip")
+        skb.walk.step(2, "ip_vs_tunnel_xmit", f"outer header put in front: {name}", length=pkt.len)
     return _send(skb, route, Why.FORWARDED)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from uvs.lab import processes, registry
 from uvs.lab.enter import LabError, Member
 from uvs.lab.namespaces import Lab
-from uvs.lab.topology import METHOD_NAMES, MODES, topology, url
+from uvs.lab.topology import METHOD_NAMES, MODES, TUN_TYPES, topology, url
 
 DEFAULT_NAME = "lab"
 
@@ -50,6 +50,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     up.add_argument(
         "--no-offload", action="store_true", help="checksum and segmentation offload off, for packet captures"
     )
+    for each in (demo, up):
+        each.add_argument("--tun-type", choices=TUN_TYPES, default="ipip", help="kind of tunnel, in mode tun")
     down = action("down", "remove a lab")
     down.add_argument("--all", action="store_true", help="every lab of yours")
     status = action("status", "which labs are up: hosts, addresses, processes")
@@ -83,9 +85,9 @@ def up(args: argparse.Namespace) -> int:
     """Make a lab with servers and a director, and leave it."""
     name = registry.checked(args.name or DEFAULT_NAME)
     try:
-        plan = topology(args.mode, args.servers)
+        plan = topology(args.mode, args.servers, args.tun_type)
     except ValueError as e:
-        raise LabError(f"--servers: {e}", 2) from None
+        raise LabError(str(e), 2) from None
     with registry.locked() as path:
         if any(e.name == name and e.stands for e in registry.entries()):
             raise LabError(f"lab {name!r} is up already: uvs lab down --name {name}, or another --name")
@@ -152,7 +154,7 @@ def status(args: argparse.Namespace) -> int:
             bad = 1
             continue
         lab = entry.lab()
-        print(f"lab {entry.name}: {entry.mode} ({METHOD_NAMES[entry.mode]})")
+        print(f"lab {entry.name}: {lab.topology.title} ({METHOD_NAMES[entry.mode]})")
         members = lab.processes()
         for host in lab.topology.hosts:
             addresses = [f"{a} dev {i.name}" for i in host.interfaces for a in i.addresses]

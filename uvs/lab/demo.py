@@ -15,7 +15,7 @@ from uvs.control.client import Client
 from uvs.lab import processes
 from uvs.lab.enter import LabError
 from uvs.lab.namespaces import SOCKET, Lab
-from uvs.lab.topology import METHOD_NAMES, MODES, topology, url
+from uvs.lab.topology import METHOD_NAMES, MODES, TUN_TYPES, topology, url
 from uvs.walk import text
 
 REQUESTS = 12
@@ -58,7 +58,7 @@ def main(args: argparse.Namespace) -> int:
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     story = Story(colour)
     began = time.monotonic()
-    results = [r for mode in modes for r in _mode(story, mode, families)]
+    results = [r for mode in modes for r in _mode(story, mode, args.tun_type, families)]
     story.heading(f"All together, in {time.monotonic() - began:.0f} s")
     for words, good in results:
         story.result(words, good)
@@ -67,9 +67,9 @@ def main(args: argparse.Namespace) -> int:
     return 0 if all(good for _, good in results) and not missing else 1
 
 
-def _mode(story: Story, mode: str, families: Sequence[int]) -> list[tuple[str, bool]]:
-    plan = topology(mode)
-    story.heading(f"{METHOD_NAMES[mode]} ({mode})")
+def _mode(story: Story, mode: str, tun_type: str, families: Sequence[int]) -> list[tuple[str, bool]]:
+    plan = topology(mode, tun_type=tun_type if mode == "tun" else TUN_TYPES[0])
+    story.heading(f"{METHOD_NAMES[mode]} ({plan.title})")
     story.tell(plan.draw())
     story.tell()
     results = []
@@ -102,7 +102,7 @@ def _family(story: Story, lab: Lab, family: int, in_detail: bool) -> tuple[str, 
         answers = lab.run("client", [*processes.PYTHON, *fetch], timeout=120).stdout.split("\n")[:-1]
         story.tell(" ".join(answers))
         names = [host.name for host in lab.topology.servers]
-        words, good = judge(f"{lab.topology.mode} IPv{family}", names, answers)
+        words, good = judge(f"{lab.topology.title} IPv{family}", names, answers)
         story.result(words, good)
         if in_detail:
             story.tell()

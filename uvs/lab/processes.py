@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from uvs.lab import servers
 from uvs.lab.enter import Daemon
 from uvs.lab.namespaces import Lab
-from uvs.lab.topology import ECHO_PORT, FORWARDING, HTTP_PORT, service
+from uvs.lab.topology import ECHO_PORT, GUE_PORT, HTTP_PORT, service
 
 RUN = ("run", "--driver", "netfilterqueue")
 # -P: the installed package, even if the command is typed in a checkout that is not built.
@@ -31,6 +31,9 @@ def start_servers(lab: Lab) -> list[Daemon]:
 
 def start_decap(lab: Lab, host: str) -> list[Daemon]:
     """The end of a real server's tunnels: the kernel's own devices where it has them, else `uvs decap`."""
+    if lab.topology.tun_type != "ipip":
+        options = ("--gue-port", str(GUE_PORT)) if lab.topology.tun_type == "gue" else ("--proto", "47")
+        return [lab.start(host, "decap", (*UVS, "decap", *options), notify=True)]
     devices = lab.check(host, ["ip", "-o", "link", "show"])
     kernel = [name for name in ("tunl0", "ip6tnl0") if f" {name}@" in devices or f" {name}:" in devices]
     if len(kernel) == 2:
@@ -63,7 +66,7 @@ def service_commands(
     commands = [["-A", protocol, virtual, "-s", scheduler]]
     for host in lab.topology.servers:
         real = service(family, port, host.address(family))
-        commands.append(["-a", protocol, virtual, "-r", real, FORWARDING[lab.topology.mode]])
+        commands.append(["-a", protocol, virtual, "-r", real, *lab.topology.forwarding])
     return commands
 
 

@@ -24,6 +24,7 @@ class Entry(NamedTuple):
     servers: int
     pid: int
     born: int
+    tun_type: str = "ipip"
 
     @property
     def stands(self) -> bool:
@@ -32,7 +33,7 @@ class Entry(NamedTuple):
 
     def lab(self) -> Lab:
         """The lab itself."""
-        return Lab(topology(self.mode, self.servers), self.pid)
+        return Lab(topology(self.mode, self.servers, self.tun_type), self.pid)
 
 
 def born(pid: int) -> int:
@@ -90,7 +91,8 @@ def _lock(path: Path) -> int:
 
 def record(path: Path, name: str, lab: Lab) -> None:
     """Write a lab's file."""
-    entry = Entry(name, lab.topology.mode, len(lab.topology.servers), lab.pid, born(lab.pid))
+    plan = lab.topology
+    entry = Entry(name, plan.mode, len(plan.servers), lab.pid, born(lab.pid), plan.tun_type)
     temporary = path / f".{name}"
     temporary.write_text(json.dumps(entry._asdict()))
     temporary.rename(path / f"{name}.json")

@@ -9,12 +9,14 @@ Networks are those of RFC 5737 and RFC 3849 (documentation); both families have 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 MODES = ("nat", "dr", "tun")
 FORWARDING = {"nat": "-m", "dr": "-g", "tun": "-i"}  # uvsadm's option for each
 METHOD_NAMES = {"nat": "NAT", "dr": "direct routing", "tun": "tunnelling"}
+TUN_TYPES = ("ipip", "gue", "gre")
+GUE_PORT = 6080
 HTTP_PORT = 80
 ECHO_PORT = 7
 MAX_SERVERS = 9
@@ -80,17 +82,31 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A lab: forwarding method, hosts, and the way a request and its reply take."""
+    """A lab: forwarding method, hosts, the way a request and its reply take, kind of tunnel (TUN_TYPES)."""
 
     mode: str
     hosts: tuple[Host, ...]
     path: str
+    tun_type: str = TUN_TYPES[0]
 
     def __getitem__(self, name: str) -> Host:
         for host in self.hosts:
             if host.name == name:
                 return host
         raise KeyError(name)
+
+    @property
+    def title(self) -> str:
+        """Its mode, and the kind of tunnel if that is not the usual one: `tun by gue`."""
+        return self.mode if self.tun_type == TUN_TYPES[0] else f"{self.mode} by {self.tun_type}"
+
+    @property
+    def forwarding(self) -> tuple[str, ...]:
+        """uvsadm's options for its forwarding method."""
+        options: tuple[str, ...] = (FORWARDING[self.mode],)
+        if self.tun_type != TUN_TYPES[0]:
+            options += ("--tun-type", self.tun_type)
+        return (*options, "--tun-port", str(GUE_PORT)) if self.tun_type == "gue" else options
 
     @property
     def servers(self) -> tuple[Host, ...]:
@@ -118,13 +134,15 @@ def url(family: int, path: str = "/") -> str:
     return f"http://[{VIP[6]}]{path}" if family == 6 else f"http://{VIP[4]}{path}"
 
 
-def topology(mode: str, servers: int = 3) -> Topology:
+def topology(mode: str, servers: int = 3, tun_type: str = TUN_TYPES[0]) -> Topology:
     """The lab for `mode` (one of MODES) with that many real servers. ValueError if there is none such."""
     if mode not in MODES:
         raise ValueError(f"no forwarding method {mode!r}: one of {', '.join(MODES)}")
     if not 1 <= servers <= MAX_SERVERS:
         raise ValueError(f"{servers} real servers: from 1 to {MAX_SERVERS}")
-    return {"nat": _nat, "dr": _dr, "tun": _tun}[mode](range(1, servers + 1))
+    if tun_type not in TUN_TYPES or (mode != "tun" and tun_type != TUN_TYPES[0]):
+        raise ValueError(f"no tunnel {tun_type!r} in mode {mode}: mode tun has {', '.join(TUN_TYPES)}")
+    return replace({"nat": _nat, "dr": _dr, "tun": _tun}[mode](range(1, servers + 1)), tun_type=tun_type)
 
 
 def _on(segment: str, last: int, name: str = "eth0", vip: bool = False) -> Interface:

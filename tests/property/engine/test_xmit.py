@@ -11,7 +11,22 @@ from scapy.layers.inet6 import ICMPv6DestUnreach, IPv6
 from support.packets import conn, dissect, loaded, packed
 from support.strategies import ADDR4, ADDR6, PORT, Datagram, datagrams
 
-from uvs.engine.core import AF_INET, AF_INET6, Conn, Hdr, Packet, Why, checksum
+from uvs.engine.core import (
+    AF_INET,
+    AF_INET6,
+    TUN_F_CSUM,
+    TUN_F_REMCSUM,
+    TUN_GRE,
+    TUN_GUE,
+    TUN_IPIP,
+    Conn,
+    Hdr,
+    Packet,
+    Why,
+    checksum,
+    tunnel_hlen,
+)
+from uvs.ipvs.encap import Encap, gre, gue
 
 PORTS = ("tcp", "udp", "sctp")
 
@@ -169,9 +184,42 @@ def fragment_header(data: bytes) -> int:
     return here
 
 
-@given(datagrams(), st.booleans(), ADDR4, ADDR6, st.booleans(), st.integers(0, 0xFFFF))
+def carried(data: bytes) -> bytes:
+    """What the other end of a tunnel makes of a packet; the checksums on the way are right."""
+    pkt = loaded(data)
+    assert checksum(data[: pkt.iph.len]) == 0 or pkt.iph.af == AF_INET6
+    rest = data[pkt.iph.len :]
+    if pkt.iph.protocol == 17:
+        assert pkt.l4_csum_ok() or (pkt.iph.af == AF_INET6 and rest[6:8] == b"\0\0")
+        assert int.from_bytes(rest[4:6], "big") == len(rest)
+        header = gue(rest[8:])
+        rest = rest[8:]
+    elif pkt.iph.protocol == 47:
+        header = gre(rest)
+        assert header is not None
+        assert not header.csum or checksum(rest) == 0
+    else:
+        header = Encap(0, pkt.iph.protocol)
+    assert header is not None
+    inner = rest[header.length :]
+    assert header.protocol == (41 if inner[0] >> 4 == 6 else 4)
+    return inner
+
+
+TUNNELS = st.sampled_from(
+    [(TUN_IPIP, 0), *((t, f) for t in (TUN_GUE, TUN_GRE) for f in (0, TUN_F_CSUM, TUN_F_REMCSUM))]
+)
+
+
+@given(datagrams(), st.booleans(), TUNNELS, ADDR4, ADDR6, st.booleans(), st.integers(0, 0xFFFF))
 def test_tunnel_carries_the_packet_as_it_was(
-    d: Datagram, outer6: bool, addr4: str, addr6: str, pmtu_disc: bool, ident: int
+    d: Datagram,
+    outer6: bool,
+    tunnel: tuple[int, int],
+    addr4: str,
+    addr6: str,
+    pmtu_disc: bool,
+    ident: int,
 ) -> None:
     """The inner bytes are unchanged but for the TTL; the outer ones say so much and are right."""
     pkt = loaded(d.data)
@@ -188,16 +236,34 @@ def test_tunnel_carries_the_packet_as_it_was(
     ] == [7 if d.v6 else 8]
     assert right(pkt)
     af, addr = (AF_INET6, addr6) if outer6 else (AF_INET, addr4)
-    assert pkt.encap_ipip(af, packed(addr), packed(addr), pmtu_disc, ident) == 0
-    head = 40 if outer6 else 20
-    assert pkt.data[head:] == before
+    tun_type, tun_flags = tunnel
+    assert (
+        pkt.encap(
+            af, packed(addr), packed(addr), ident,
+            pmtu_disc=pmtu_disc, tun_type=tun_type, tun_flags=tun_flags, ports=(40000, 6080),
+        )
+        == 0
+    )  # fmt: skip
+    assert carried(pkt.data) == before
+    assert pkt.len == len(before) + (40 if outer6 else 20) + tunnel_hlen(tun_type, tun_flags)
     outer = dissect(pkt.data)
     assert (outer.hlim if outer6 else outer.ttl) == ttl - 1
-    assert (outer.nh if outer6 else outer.proto) == (41 if d.v6 else 4)
+    own = {TUN_GUE: 17, TUN_GRE: 47}.get(tun_type, 41 if d.v6 else 4)
+    assert (outer.nh if outer6 else outer.proto) == own
     tos = inner.tc if d.v6 else inner.tos
     assert (outer.tc if outer6 else outer.tos) == (tos - 1 if tos & 3 == 3 else tos)
     if not outer6:
-        assert checksum(pkt.data[:20]) == 0
         assert outer.len == pkt.len
         df = bool(pmtu_disc and not d.v6 and inner.flags.DF)
         assert (bool(outer.flags.DF), outer.id) == (df, 0 if df else ident)
+
+
+@given(datagrams(), st.integers(0, 0xFFFFFFFF), st.tuples(st.integers(1, 65535), st.integers(1, 65535)))
+def test_a_flow_keeps_its_source_port(d: Datagram, seed: int, ports: tuple[int, int]) -> None:
+    """By addresses and ports alone: what is in the packet, or its TTL, plays no part."""
+    low, high = sorted(ports)
+    pkt = loaded(d.data)
+    port = pkt.flow_src_port(seed, low, high)
+    assert low <= port < max(high, low + 1)
+    pkt.decrease_ttl()
+    assert pkt.flow_src_port(seed, low, high) == port

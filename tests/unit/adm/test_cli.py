@@ -166,13 +166,31 @@ def test_bytes_that_are_no_text(uvsadm, words):
 
 
 def test_what_this_director_does_not_do_is_said(uvsadm):
-    uvsadm("-A", "-t", "10.0.0.1:80")
-    gre = uvsadm("-a", "-t", "10.0.0.1:80", "-r", "10.0.0.2", "-i", "--tun-type", "gre")
-    assert (gre.status, gre.err) == (
-        255,
-        "Operation not supported: this director tunnels by ipip alone, not gue or gre\n",
-    )
     assert "no sync daemon" in uvsadm("--start-daemon", "master").err
+
+
+def test_tunnels_are_listed_and_saved_as_they_were_made(uvsadm):
+    uvsadm("-A", "-t", "10.0.0.1:80")
+    made = {
+        "ipip": "ipip",
+        "gue --tun-port 6080 --tun-nocsum": "gue:6080:-c",
+        "gue --tun-port 6081 --tun-csum": "gue:6081:+c",
+        "gue --tun-port 6082 --tun-remcsum": "gue:6082:r+c",
+        "gre --tun-nocsum": "gre:-c",
+        "gre --tun-csum": "gre:+c",
+    }
+    for last, options in enumerate(made, 1):
+        done = uvsadm("-a", "-t", "10.0.0.1:80", "-r", f"10.0.1.{last}", "-i", "--tun-type", *options.split())
+        assert (done.status, done.err) == (0, "")
+    listed = uvsadm("-Ln", "--tun-info").out.splitlines()[-6:]
+    assert [line.split()[3] for line in listed] == list(made.values())
+    saved = uvsadm("-Sn").out
+    assert [line.partition("--tun-type ")[2] for line in saved.splitlines()[1:]] == list(made)
+    uvsadm("-C")
+    uvsadm("-R", stdin=saved)
+    assert uvsadm("-Sn").out == saved
+    uvsadm("-e", "-t", "10.0.0.1:80", "-r", "10.0.1.1", "-i", "--tun-type", "gre", "--tun-csum")
+    assert "gre:+c" in uvsadm("-Ln", "--tun-info", "-t", "10.0.0.1:80").out.splitlines()[3]
 
 
 def test_a_reader_that_stops_is_no_fault(director):

@@ -71,7 +71,7 @@ REFUSED = [
     (Cmd.GET_SERVICE, messages.service_id(OTHER), errno.ESRCH, "not there"),
     (Cmd.ZERO, EMPTY, errno.EINVAL, "an empty service"),
     (Cmd.ZERO, messages.service_id(OTHER), errno.ESRCH, "not there"),
-    (Cmd.NEW_DEST, dest(KEY, tun_flags=0x100), errno.EINVAL, "no such tunnel flags"),
+    (Cmd.NEW_DEST, dest(KEY, fwd=2, tun_type=1), errno.EINVAL, "gue without a port"),
     (Cmd.NEW_DEST, dest(OTHER), errno.ESRCH, "service not there"),
     (Cmd.NEW_DEST, messages.service_id(OTHER), errno.ESRCH, "service not there, before no destination"),
     (Cmd.NEW_DEST, messages.service_id(KEY), errno.EINVAL, "no destination"),

@@ -30,7 +30,7 @@ DATA = UDP(sport=1, dport=2) / b"data"
 
 def encap(pkt: Packet, af: int, pmtu_disc: bool = True, ident: int = 0x4321) -> int:
     src, dst = (DIRECTOR, SERVER) if af == AF_INET else (DIRECTOR6, SERVER6)
-    return pkt.encap_ipip(af, packed(src), packed(dst), pmtu_disc, ident)
+    return pkt.encap(af, packed(src), packed(dst), ident, pmtu_disc=pmtu_disc)
 
 
 OUT4, OUT6 = IP(src=DIRECTOR, dst=SERVER, ttl=60), IPv6(src=DIRECTOR6, dst=SERVER6, hlim=60)

@@ -2,6 +2,8 @@
 
 import pytest
 from scapy.layers.inet import ICMP, IP, IPerror, UDPerror
+from scapy.packet import Raw
+from support.packets import loaded
 from support.world import (
     CIP,
     DIP,
@@ -18,8 +20,9 @@ from support.world import (
     udp,
 )
 
-from uvs.engine.core import Why
+from uvs.engine.core import TUN_F_CSUM, TUN_GRE, TUN_GUE, Why
 from uvs.ipvs.skb import Verdict
+from uvs.ipvs.unreachable import no_neighbour
 
 STOLEN, ACCEPT, DROP = Verdict.STOLEN, Verdict.ACCEPT, Verdict.DROP
 
@@ -67,27 +70,167 @@ def test_icmp_of_no_connection_goes_to_the_local_stack(world):
     assert (out.verdict, out.why) == (ACCEPT, Why.NO_CONN)
 
 
-@pytest.mark.parametrize(("df", "told"), [(True, 880), (False, None)])
-def test_router_on_the_way_of_a_tunnel(world, df, told):
-    """Its frag-needed is about our packet: we learn the MTU, the client hears of its own packet."""
-    dest = world.server(world.service(), RIP[1], 80, TUNNEL)
-    packet = tcp(CIP, 1024, VIP, 80)
-    if df:
-        packet[IP].flags = "DF"
+GUE = {"tun_type": TUN_GUE, "tun_port": 6080}
+TUNNELS = [
+    ("ipip", {}, 0),
+    ("gue", GUE, 12),
+    ("gre", {"tun_type": TUN_GRE}, 4),
+    ("gre, csum", {"tun_type": TUN_GRE, "tun_flags": TUN_F_CSUM}, 8),
+]
+tunnels = pytest.mark.parametrize(("tunnel", "encap"), [t[1:] for t in TUNNELS], ids=[t[0] for t in TUNNELS])
+ROUTER = "198.19.0.77"
+
+
+def _df(packet):
+    packet[IP].flags = "DF"
+    return packet
+
+
+@tunnels
+def test_router_on_the_way_of_a_tunnel(world, tunnel, encap):
+    """Its frag-needed is about our packet: we learn the MTU, the client hears of its own packet.
+
+    What it hears is the MTU of the route as the last packet found it.
+    """
+    dest = world.server(world.service(), RIP[1], 80, TUNNEL, **tunnel)
+    packet = _df(tcp(CIP, 1024, VIP, 80))
     sent = world.local_in(packet).sent[0][1]
-    error = icmp_error("198.19.0.77", DIP, 3, 4, sent, mtu=900)
-    out = world.local_in(error)
-    assert (out.verdict, out.why) == (STOLEN, Why.TUNNEL_ICMP)
-    assert world.routes.pmtu == {packed(RIP[1]): 900}
-    if not told:
-        assert out.sent == []
-        return
-    answer = out.sent[0][1]
-    assert (out.to, ends(answer), answer[ICMP].nexthopmtu) == (CIP, (VIP, CIP), told)
+
+    def told(mtu):
+        out = world.local_in(icmp_error(ROUTER, DIP, 3, 4, sent, mtu=mtu))
+        assert (out.verdict, out.why) == (STOLEN, Why.TUNNEL_ICMP)
+        answer = out.sent[0][1]
+        assert (out.to, ends(answer), ends(answer[IPerror])) == (CIP, (VIP, CIP), (CIP, VIP))
+        assert sums_right(answer)
+        return answer, answer[ICMP].nexthopmtu + encap
+
+    answer, mtu = told(900)
     # Counted as it passes LOCAL_OUT, and for what it quotes.
     assert dest.rec.stats[2::2] == (2, len(answer) + len(packet))
+    assert (world.routes.pmtu, mtu) == ({packed(RIP[1]): 900}, 1480)
+    assert told(850)[1] == 1480
+    out = world.local_in(_df(tcp(CIP, 1024, VIP, 80, "A", data=bytes(900))))
+    assert (out.why, out.sent[0][1][ICMP].nexthopmtu + encap) == (Why.TOO_BIG, 830)
+    assert told(800)[1] == 780
+
+
+@tunnels
+def test_a_client_that_allows_fragments_is_not_told(world, tunnel, encap):
+    world.server(world.service(), RIP[1], 80, TUNNEL, **tunnel)
+    sent = world.local_in(tcp(CIP, 1024, VIP, 80)).sent[0][1]
+    out = world.local_in(icmp_error(ROUTER, DIP, 3, 4, sent, mtu=900))
+    assert (out.verdict, out.why, out.sent) == (STOLEN, Why.TUNNEL_ICMP, [])
+    assert world.routes.pmtu == {packed(RIP[1]): 900}
+
+
+def test_each_server_of_an_address_has_its_own_cached_route(world):
+    """Two services by one server: who sent nothing since has the MTU of before; an edit forgets it."""
+    services = [world.service(VIP, port) for port in (80, 81)]
+    sent = []
+    for svc in services:
+        world.server(svc, RIP[1], svc.key.port, TUNNEL)
+        sent.append(world.local_in(_df(tcp(CIP, 1024, VIP, svc.key.port))).sent[0][1])
+
+    def told(which, mtu):
+        out = world.local_in(icmp_error(ROUTER, DIP, 3, 4, sent[which], mtu=mtu))
+        return out.sent[0][1][ICMP].nexthopmtu
+
+    assert [told(0, 900), told(1, 900)] == [1480, 1480]
+    world.local_in(tcp(CIP, 1024, VIP, 80, "A"))
+    assert [told(0, 800), told(1, 800)] == [780, 1480]
+    world.edit(services[1], RIP[1], 81, TUNNEL, weight=2)
+    assert told(1, 700) == 680  # no route is cached: what the router said
+
+
+@tunnels
+@pytest.mark.parametrize(("typ", "code"), [(3, 0), (3, 1), (3, 3), (11, 0), (4, 0)])
+def test_other_errors_about_a_tunnel_are_passed_on(world, tunnel, encap, typ, code):
+    dest = world.server(world.service(), RIP[1], 80, TUNNEL, **tunnel)
+    sent = world.local_in(tcp(CIP, 1024, VIP, 80, tos=0x10)).sent[0][1]
+    error = loaded(_changed(bytes(icmp_error(ROUTER, DIP, typ, code, sent)), 24, b"\0\0\x04\xd2"))
+    error.csum_fill()
+    out = world.local_in(error.data)
+    assert (out.verdict, out.why, out.to) == (STOLEN, Why.TUNNEL_ICMP, CIP)
+    answer = out.sent[0][1]
+    assert (answer[ICMP].type, answer[ICMP].code, bytes(answer[ICMP])[4:8]) == (typ, code, b"\0\0\x04\xd2")
+    assert (ends(answer), answer.tos, ends(answer[IPerror])) == ((VIP, CIP), 0xD0, (CIP, VIP))
+    assert dest.rec.stats[2] == 2
+
+
+def _changed(data, at, value):
+    out = bytearray(data)
+    out[at : at + len(value)] = value
+    return bytes(out)
+
+
+# what it shows, tunnel, change of the quoted packet (function of its bytes), reason
+QUOTES = [
+    ("outer header alone", {}, lambda q: q[:20], Why.SHORT),
+    ("gue: outer header alone", GUE, lambda q: q[:20], Why.NO_CONN),
+    ("gue: UDP header alone", GUE, lambda q: q[:28], Why.NO_CONN),
+    ("gue: without the inner header", GUE, lambda q: q[:32], Why.SHORT),
+    ("gue: inner header cut", GUE, lambda q: q[:51], Why.SHORT),
+    ("gue: without ports", GUE, lambda q: q[:52], Why.NO_CONN),
+    ("gue: half a port", GUE, lambda q: q[:55], Why.NO_CONN),
+    ("gue: ports alone", GUE, lambda q: q[:56], Why.TUNNEL_ICMP),
+    ("gue: version 1", GUE, lambda q: _changed(q, 28, b"\x40"), Why.NO_CONN),
+    ("gue: control", GUE, lambda q: _changed(q, 28, b"\x20"), Why.NO_CONN),
+    ("gue: IPv6 inside", GUE, lambda q: _changed(q, 29, b"\x29"), Why.NO_CONN),
+    ("gue: another port", GUE, lambda q: _changed(q, 22, b"\0\1"), Why.NO_CONN),
+    ("gue: an option", GUE, lambda q: _changed(q[:32], 28, b"\1") + bytes(4) + q[32:], Why.TUNNEL_ICMP),
+    ("gre: outer header alone", {"tun_type": TUN_GRE}, lambda q: q[:20], Why.PROTOCOL),
+    ("gre: a key", {"tun_type": TUN_GRE}, lambda q: _changed(q, 20, b"\x20"), Why.PROTOCOL),
+    ("gre: version 1", {"tun_type": TUN_GRE}, lambda q: _changed(q, 21, b"\1"), Why.PROTOCOL),
+    ("gre: IPv6 inside", {"tun_type": TUN_GRE}, lambda q: _changed(q, 22, b"\x86\xdd"), Why.PROTOCOL),
+    (
+        "gre: a checksum we did not send",
+        {"tun_type": TUN_GRE},
+        lambda q: _changed(q[:24], 20, b"\x80") + bytes(4) + q[24:],
+        Why.TUNNEL_ICMP,
+    ),
+    ("another destination", {}, lambda q: _changed(q, 19, b"\x37"), Why.PROTOCOL),
+    ("gue: another destination", GUE, lambda q: _changed(q, 19, b"\x37"), Why.NO_CONN),
+    ("a later fragment", GUE, lambda q: _changed(q, 6, b"\0\x10"), Why.FRAGMENT),
+    ("inner protocol unknown", {}, lambda q: _changed(q, 29, b"\x2f"), Why.PROTOCOL),
+    ("inner version 6", {}, lambda q: _changed(q, 20, b"\x65"), Why.SHORT),
+    ("unknown connection", {}, lambda q: _changed(q, 40, b"\x09"), Why.NO_CONN),
+]
+
+
+@pytest.mark.parametrize(("tunnel", "change", "why"), [q[1:] for q in QUOTES], ids=[q[0] for q in QUOTES])
+def test_quotes_of_tunnel_packets(world, tunnel, change, why):
+    world.server(world.service(), RIP[1], 80, TUNNEL, **tunnel)
+    sent = bytes(world.local_in(tcp(CIP, 1024, VIP, 80)).sent[0][1])
+    out = world.local_in(IP(src=ROUTER, dst=DIP) / ICMP(type=3, code=1) / Raw(change(sent)))
+    ours = why == Why.TUNNEL_ICMP
+    assert (out.verdict, out.why, len(out.sent)) == (STOLEN if ours else ACCEPT, why, int(ours))
+
+
+def test_a_tunnels_error_with_a_wrong_checksum(world):
+    world.server(world.service(), RIP[1], 80, TUNNEL, **GUE)
+    sent = world.local_in(tcp(CIP, 1024, VIP, 80)).sent[0][1]
+    error = icmp_error(ROUTER, DIP, 3, 1, sent)
+    error[ICMP].chksum = 1
+    out = world.local_in(error)
+    assert (out.verdict, out.why, out.sent) == (DROP, Why.CHECKSUM, [])
+
+
+def test_a_tunnels_error_on_its_way_elsewhere_is_not_ours(world):
+    world.server(world.service(), RIP[1], 80, TUNNEL, **GUE)
+    sent = world.local_in(tcp(CIP, 1024, VIP, 80)).sent[0][1]
+    out = world.forward(icmp_error(ROUTER, CIP, 3, 1, sent))
+    assert (out.verdict, out.sent) == (ACCEPT, [])
+
+
+@tunnels
+def test_a_tunnel_whose_server_does_not_answer_arp(world, tunnel, encap):
+    """The error that the director makes about its own packet comes back to it, and becomes the client's."""
+    world.server(world.service(), RIP[1], 80, TUNNEL, **tunnel)
+    sent = bytes(world.local_in(tcp(CIP, 1024, VIP, 80)).sent[0][1])
+    ((to, error),) = no_neighbour(world.ipvs, sent)
+    answer = IP(error)
+    assert (world.routes.describe(to), ends(answer), answer[ICMP].code) == (CIP, (VIP, CIP), 1)
     assert ends(answer[IPerror]) == (CIP, VIP)
-    assert sums_right(answer)
 
 
 def test_error_about_a_later_fragment_of_a_tunnel_packet(world):

@@ -7,7 +7,6 @@ from scapy.packet import Raw
 from support.world import (
     CIP,
     CIP6,
-    DIP,
     DROUTE,
     FAMILIES,
     MASQ,
@@ -188,22 +187,6 @@ def test_no_neighbour_is_told_about_the_packet_that_the_client_sent(world):
     assert (error[ICMP].type, error[ICMP].code) == (3, 1)
     assert (error.dst, error[IPerror].src, error[IPerror].dst, error[TCPerror].dport) == (CIP, CIP, VIP, 80)
     assert sums_right(error)
-
-
-def test_no_neighbour_behind_a_tunnel(world):
-    """The director tells itself of its outer packet; from there the client hears of its own."""
-    from uvs.ipvs.unreachable import no_neighbour
-
-    world.server(world.service(), RIP[1], 80, TUNNEL)
-    packet = tcp(CIP, 1024, VIP, 80)
-    outer = world.local_in(packet).sent[0][1]
-    ((_, data),) = no_neighbour(world.ipvs, bytes(outer))
-    assert (ends(IP(data)), IP(data)[ICMP].code) == ((DIP, DIP), 1)
-    out = world.local_in(data, indev=1)
-    assert (out.verdict, out.why, out.to) == (STOLEN, Why.TUNNEL_ICMP, CIP)
-    error = out.sent[0][1]
-    assert (ends(error), error[ICMP].type, error[ICMP].code) == ((VIP, CIP), 3, 1)
-    assert (ends(error[IPerror]), error[TCPerror].dport) == ((CIP, VIP), 80)
 
 
 @pytest.mark.parametrize("family", [4, 6])

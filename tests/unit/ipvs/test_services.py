@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from support.world import CIP, RIP, VIP, World, tcp
+import errno
+
+import pytest
+from support.world import CIP, DROUTE, MASQ, RIP, RIP6, TUNNEL, VIP, VIP6, World, packed, tcp
+
+from uvs.engine.core import AF_INET, TUN_GRE, TUN_GUE, TUN_IPIP
+from uvs.ipvs.services import IpvsError
 
 
 def test_counters_of_an_earlier_run_are_no_rates_of_this_one():
@@ -19,3 +25,56 @@ def test_counters_of_an_earlier_run_are_no_rates_of_this_one():
     for est in (again.services.total, same.est, same.dests[0].est):
         assert (est.counters[:2], est.rates) == ((100, 100), (0, 0, 0, 0, 0))
     world.close()
+
+
+@pytest.mark.parametrize(
+    ("why", "vip", "rip", "fwd", "tunnel", "refused"),
+    [
+        ("gue without a port", VIP, RIP[1], TUNNEL, (TUN_GUE, 0, 0), errno.EINVAL),
+        ("even where it is not used", VIP, RIP[1], DROUTE, (TUN_GUE, 0, 0), errno.EINVAL),
+        ("gue", VIP, RIP[1], TUNNEL, (TUN_GUE, 6080, 2), None),
+        ("gre, another family", VIP, RIP6[1], TUNNEL, (TUN_GRE, 0, 1), None),
+        ("another family by NAT", VIP6, RIP[1], MASQ, (TUN_IPIP, 0, 0), errno.EINVAL),
+        ("another family by direct routing", VIP, RIP6[1], DROUTE, (TUN_IPIP, 0, 0), errno.EINVAL),
+        ("a type that nobody knows", VIP, RIP[1], TUNNEL, (7, 0, 0), None),
+        ("flags that nobody knows", VIP, RIP[1], TUNNEL, (TUN_GRE, 0, 0x1F0), None),
+    ],
+)
+def test_tunnels_that_are_refused(world, why, vip, rip, fwd, tunnel, refused):
+    svc = world.service(vip)
+    named = dict(zip(("tun_type", "tun_port", "tun_flags"), tunnel, strict=True))
+    if refused is None:
+        dest = world.server(svc, rip, 80, fwd, **named)
+        assert (dest.spec.tun_type, dest.spec.tun_port, dest.spec.tun_flags) == tunnel
+        return
+    for change in world.server, world.edit:
+        with pytest.raises(IpvsError) as e:
+            change(svc, rip, 80, fwd, **named)
+        assert e.value.errno == refused
+
+
+def test_which_tunnel_leads_to_an_address(world):
+    """Of several the one made last; a change of its kind counts as made anew, one of its weight does not."""
+
+    def found(port=0):
+        return world.ipvs.services.find_tunnel(AF_INET, packed(RIP[1]), port)
+
+    svc = world.service()
+    world.server(svc, RIP[1], 80, DROUTE)
+    assert found() is None
+    world.server(svc, RIP[1], 81, TUNNEL)
+    assert (found(), found(6080)) == (TUN_IPIP, None)
+    world.server(svc, RIP[1], 82, TUNNEL, tun_type=TUN_GRE)
+    world.server(svc, RIP[1], 83, TUNNEL, tun_type=TUN_GUE, tun_port=6080)
+    world.server(svc, RIP[1], 84, TUNNEL, tun_type=7)
+    world.server(svc, RIP[1], 85, TUNNEL, tun_port=6081)  # ipip: by port 0 alone
+    assert (found(), found(6080), found(6081)) == (TUN_GRE, TUN_GUE, None)
+    world.edit(svc, RIP[1], 81, TUNNEL, weight=2)
+    assert found() == TUN_GRE
+    world.edit(svc, RIP[1], 80, TUNNEL)
+    assert found() == TUN_IPIP
+    for port in (80, 82):
+        world.delete(svc, RIP[1], port)
+    assert found() == TUN_IPIP
+    world.delete(svc, RIP[1], 81)
+    assert found() is None

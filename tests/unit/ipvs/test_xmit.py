@@ -1,14 +1,17 @@
 """The transmitters, packet in and packet out: NAT, direct routing, tunnelling, in each family."""
 
 import pytest
-from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import ICMPv6PacketTooBig
 from scapy.packet import Raw
+from support.packets import loaded
 from support.world import (
     CIP,
     DIP,
     DROUTE,
     FAMILIES,
     RIP,
+    RIP6,
     TUNNEL,
     VIP,
     ends,
@@ -20,7 +23,7 @@ from support.world import (
     udp,
 )
 
-from uvs.engine.core import Why
+from uvs.engine.core import TUN_F_CSUM, TUN_F_REMCSUM, TUN_GRE, TUN_GUE, TUN_IPIP, Why, checksum
 from uvs.ipvs.skb import Verdict
 
 STOLEN, ACCEPT, DROP = Verdict.STOLEN, Verdict.ACCEPT, Verdict.DROP
@@ -127,6 +130,94 @@ def test_tunnel(world, inner, outer):
     assert (ends(inside), ports(inside), ttl(inside)) == ((client, vip), (1024, 80), 32)
     assert sums_right(sent)
     assert sums_right(inside)
+
+
+@pytest.mark.parametrize(("inner", "outer"), [(4, 4), (4, 6), (6, 4), (6, 6)])
+@pytest.mark.parametrize("flags", [0, TUN_F_CSUM, TUN_F_REMCSUM])
+@pytest.mark.parametrize("tun_type", [TUN_GUE, TUN_GRE])
+def test_tunnel_by_gue_and_gre(world, inner, outer, tun_type, flags):
+    client, vip, _, _ = FAMILIES[inner]
+    _, _, rip, dip = FAMILIES[outer]
+    port = 6080 if tun_type == TUN_GUE else 0
+    world.server(world.service(vip), rip, 80, TUNNEL, tun_type=tun_type, tun_port=port, tun_flags=flags)
+    packet = tcp(client, 1024, vip, 80, data=b"abc", **({"ttl": 33} if inner == 4 else {"hlim": 33}))
+    sent = world.local_in(packet).sent[0][1]
+    assert (ends(sent), ttl(sent)) == ((dip, rip), 32)
+    assert (sent.proto if outer == 4 else sent.nh) == {TUN_GUE: 17, TUN_GRE: 47}[tun_type]
+    if outer == 4:
+        assert sums_right(IP(bytes(sent)[:20]))
+    rest = bytes(sent.payload)
+    if tun_type == TUN_GUE:
+        assert ports(sent)[1] == 6080
+        assert 32768 <= ports(sent)[0] < 60999
+        assert sent[UDP].len == len(rest)
+        assert (rest[6:8] != b"\0\0") == (flags != 0)
+        assert not flags or loaded(sent).l4_csum_ok()
+        assert rest[8:12] == (b"\0\4\0\0" if inner == 4 else b"\0\x29\0\0")
+        inside = rest[12:]
+    else:
+        csum = flags == TUN_F_CSUM
+        assert rest[:4] == (b"\x80\0" if csum else b"\0\0") + (b"\x08\0" if inner == 4 else b"\x86\xdd")
+        assert not csum or (checksum(rest), rest[6:8]) == (0, b"\0\0")
+        inside = rest[8 if csum else 4 :]
+    lower = packet.copy()
+    setattr(lower, "ttl" if inner == 4 else "hlim", 32)
+    assert inside == bytes(lower)
+
+
+def test_kind_of_tunnel_is_the_servers_not_the_connections(world):
+    """An edit changes the tunnel of running connections, unlike the forwarding method."""
+    svc = world.service()
+    world.server(svc, RIP[1], 80, TUNNEL)
+    kinds = []
+    for tun_type in (TUN_IPIP, TUN_GRE, TUN_GUE):
+        world.edit(svc, RIP[1], 80, TUNNEL, tun_type=tun_type, tun_port=6080)
+        kinds.append(world.local_in(tcp(CIP, 1024, VIP, 80, "A" if kinds else "S")).sent[0][1].proto)
+    assert kinds == [4, 47, 17]
+
+
+# what goes into a 1500 byte route, by outer family
+ROOM = [
+    (TUN_IPIP, 0, 1480, 1460),
+    (TUN_GUE, 0, 1468, 1448),
+    (TUN_GUE, TUN_F_CSUM, 1468, 1448),
+    (TUN_GUE, TUN_F_REMCSUM, 1468, 1448),
+    (TUN_GRE, 0, 1476, 1456),
+    (TUN_GRE, TUN_F_CSUM, 1472, 1452),
+]
+
+
+@pytest.mark.parametrize("pmtu_disc", [0, 1])
+@pytest.mark.parametrize("inner", [4, 6])
+@pytest.mark.parametrize(("tun_type", "flags", "over4", "over6"), ROOM)
+def test_what_fits_a_tunnel(world, tun_type, flags, over4, over6, inner, pmtu_disc):
+    client, vip, _, _ = FAMILIES[inner]
+    world.ipvs.sysctl.set("pmtu_disc", pmtu_disc)
+    svc = world.service(vip)
+    header = 40 if inner == 4 else 60
+    for rip, room, sport in ((RIP[1], over4, 1), (RIP6[1], over6, 2)):
+        world.server(svc, rip, 80, TUNNEL, tun_type=tun_type, tun_port=6080, tun_flags=flags)
+        for length in (room, room + 1):
+            packet = tcp(client, 1024 + sport, vip, 80, data=bytes(length - header))
+            if inner == 4:
+                packet.flags = "DF"
+            out = world.local_in(packet)
+            if length == room or (inner == 4 and not pmtu_disc):
+                assert (out.why, out.to) == (Why.FORWARDED, rip)
+                assert len(bytes(out.sent[0][1])) == 1500 + length - room
+            else:
+                error = out.sent[0][1]
+                assert (out.why, out.to) == (Why.TOO_BIG, client)
+                told = error[ICMP].nexthopmtu if inner == 4 else error[ICMPv6PacketTooBig].mtu
+                assert told == room
+        world.delete(svc, rip)
+
+
+@pytest.mark.parametrize(("rip", "least"), [(RIP[1], 88 + 12), (RIP6[1], 1320 + 12)])
+def test_a_route_too_small_for_any_tunnel(world, rip, least):
+    world.server(world.service(), rip, 80, TUNNEL, tun_type=TUN_GUE, tun_port=6080)
+    for world.routes.mtu, why in ((least, Why.FORWARDED), (least - 1, Why.TOO_BIG)):
+        assert world.local_in(tcp(CIP, 1024, VIP, 80)).why == why
 
 
 @pytest.mark.parametrize(

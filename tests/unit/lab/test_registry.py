@@ -30,12 +30,13 @@ def test_find(directory: Path) -> None:
     """By name, or the only one that stands; a holder whose PID another process has now does not stand."""
     with registry.locked() as path:
         registry.record(path, "one", Lab(topology("dr", 2), os.getpid()))
-        registry.record(path, "other", Lab(topology("tun", 3), os.getppid()))
+        registry.record(path, "other", Lab(topology("tun", 3, "gre"), os.getppid()))
         (path / "broken.json").write_text("{")
         (path / "reused.json").write_text((path / "one.json").read_text().replace('"born": ', '"born": 1'))
     found = registry.find("one")
     assert (found.mode, found.servers, found.pid) == ("dr", 2, os.getpid())
     assert found.lab().topology == topology("dr", 2)
+    assert registry.find("other").lab().topology == topology("tun", 3, "gre")
     with pytest.raises(LabError, match="several labs are up: say --name one or --name other"):
         registry.find(None)
     for name in ("broken", "reused", "never"):

@@ -97,6 +97,26 @@ def test_refused(mode: str, servers: int) -> None:
         topology(mode, servers)
 
 
+@pytest.mark.parametrize(
+    ("mode", "tun_type", "title", "options"),
+    [
+        ("nat", "ipip", "nat", "-m"),
+        ("tun", "ipip", "tun", "-i"),
+        ("tun", "gue", "tun by gue", "-i --tun-type gue --tun-port 6080"),
+        ("tun", "gre", "tun by gre", "-i --tun-type gre"),
+    ],
+)
+def test_kinds_of_tunnel(mode: str, tun_type: str, title: str, options: str) -> None:
+    lab = topology(mode, 3, tun_type)
+    assert (lab.title, " ".join(lab.forwarding)) == (title, options)
+
+
+@pytest.mark.parametrize(("mode", "tun_type"), [("dr", "gue"), ("tun", "vxlan")])
+def test_tunnels_refused(mode: str, tun_type: str) -> None:
+    with pytest.raises(ValueError, match=f"no tunnel '{tun_type}' in mode {mode}"):
+        topology(mode, 3, tun_type)
+
+
 def test_service() -> None:
     assert service(4) == "192.0.2.100:80"
     assert service(6, 7) == "[2001:db8:a::100]:7"
