@@ -21,6 +21,18 @@ TUN_F_CSUM: Final[int] = lib.UVS_TUN_F_CSUM
 TUN_F_REMCSUM: Final[int] = lib.UVS_TUN_F_REMCSUM
 
 
+class Choose(enum.IntEnum):
+    """Rules by which schedulers compare destinations (`UVS_CHOOSE_*`); the schedulers say what each means."""
+
+    LC = lib.UVS_CHOOSE_LC
+    WLC = lib.UVS_CHOOSE_WLC
+    SED = lib.UVS_CHOOSE_SED
+    NQ = lib.UVS_CHOOSE_NQ
+    FO = lib.UVS_CHOOSE_FO
+    OVF = lib.UVS_CHOOSE_OVF
+    LIGHT = lib.UVS_CHOOSE_LIGHT
+
+
 class Why(enum.IntEnum):
     """Why a packet got its verdict: `enum uvs_why` of csrc/uvs.h, which explains each."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from uvs.engine.binding import address, ffi, lib, number, put_packed
-from uvs.engine.names import Dir
+from uvs.engine.names import Choose, Dir
 from uvs.engine.packet import Header
 
 
@@ -123,6 +124,10 @@ class ServiceRecord(_Record):
     flags = number("flags", "IP_VS_SVC_F_* bits")
 
     addr = address("addr", "af", "address, packed")
+
+    def choose(self, dests: array[int], rule: Choose) -> int:
+        """The place of the one that a rule prefers, or -1. `dests`: array "I" of records, in list order."""
+        return lib.uvs_dest_choose(self._table._t, ffi.from_buffer("uint32_t[]", dests), len(dests), rule)  # type: ignore[no-any-return]
 
     def free(self) -> None:
         """Give the record back."""

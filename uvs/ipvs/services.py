@@ -89,6 +89,7 @@ class Service:
     est: Estimator
     scheduler: scheduling.Scheduler | None = None
     dests: list[Dest] = field(default_factory=list)
+    by_id: dict[tuple[int, bytes, int], Dest] = field(default_factory=dict)
 
     @property
     def key(self) -> ServiceKey:
@@ -107,7 +108,7 @@ class Service:
 
     def dest(self, af: int, addr: bytes, port: int) -> Dest | None:
         """The destination of that address (ip_vs_lookup_dest)."""
-        return next((d for d in self.dests if d.id == (af, addr, port)), None)
+        return self.by_id.get((af, addr, port))
 
 
 Observer = Callable[[str, Service, Dest | None], None]
@@ -240,8 +241,9 @@ class Services:
         del self._services[svc.key.lookup]
         self._count(svc, -1)
         svc.scheduler = None
-        for dest in svc.dests[:]:
-            svc.dests.remove(dest)
+        dests, svc.dests = svc.dests, []
+        svc.by_id.clear()
+        for dest in dests:
             self._discard(dest)
         self._tell("del_service", svc)
         svc.rec.free()
@@ -296,6 +298,7 @@ class Services:
         self._update_dest(dest, spec)
         dest.last_weight = spec.weight
         svc.dests.insert(0, dest)
+        svc.by_id[dest.id] = dest
         self._real.setdefault(dest.id[:2], []).append(dest)
         if svc.scheduler:
             svc.scheduler.add_dest(dest)
@@ -325,7 +328,7 @@ class Services:
         if dest is None:
             raise IpvsError(errno.ENOENT, "no such destination")
         index = svc.dests.index(dest)
-        del svc.dests[index]
+        del svc.dests[index], svc.by_id[dest.id]
         if svc.scheduler:
             svc.scheduler.del_dest(dest, index)
         self._discard(dest)

@@ -14,10 +14,9 @@ class DestinationHashing(TableScheduler):
 
     name = "dh"
 
-    def reassign(self) -> None:
+    def reassign(self, dests: list[Dest]) -> list[Dest]:
         """ip_vs_dh_reassign."""
-        dests = self.svc.dests
-        self.table = [dests[i % len(dests)] for i in range(1 << TAB_BITS)] if dests else []
+        return [dests[i % len(dests)] for i in range(1 << TAB_BITS)] if dests else []
 
     def schedule(self, iph: Header) -> Dest | None:
         """ip_vs_dh_schedule: no second choice."""

@@ -62,28 +62,36 @@ def hsiphash_u32(value: int, key: int) -> int:
 
 
 class TableScheduler(Scheduler):
-    """A table of destinations, filled anew whenever they change."""
+    """A table of destinations, filled anew when they have changed: at its next use, once for many changes."""
 
     def init_service(self) -> None:
         """ip_vs_dh_init_svc, ip_vs_sh_init_svc, ip_vs_mh_init_svc."""
-        self.table: list[Dest] = []
-        self.reassign()
+        self._table: list[Dest] = []
+        self.stale = True
 
-    def reassign(self) -> None:
-        """Fill the table."""
+    @property
+    def table(self) -> list[Dest]:
+        """The destination of each slot."""
+        if self.stale:
+            self.stale = False
+            self._table = self.reassign(self.svc.dests)
+        return self._table
+
+    def reassign(self, dests: list[Dest]) -> list[Dest]:
+        """A table filled with these destinations."""
         raise NotImplementedError
 
     def add_dest(self, dest: Dest) -> None:
         """ip_vs_*_dest_changed."""
-        self.reassign()
+        self.stale = True
 
     def del_dest(self, dest: Dest, index: int) -> None:
         """ip_vs_*_dest_changed."""
-        self.reassign()
+        self.stale = True
 
     def upd_dest(self, dest: Dest) -> None:
         """ip_vs_*_dest_changed."""
-        self.reassign()
+        self.stale = True
 
 
 class ClientHashing(TableScheduler):
@@ -101,21 +109,22 @@ class ClientHashing(TableScheduler):
 
     def schedule(self, iph: Header) -> Dest | None:
         """ip_vs_sh_schedule and ip_vs_mh_schedule, with their fallbacks."""
-        if not self.table:
+        table = self.table
+        if not table:
             return None
         flags = self.svc.spec.flags
         addr, port = (iph.daddr, iph.dport) if iph.inverse else (iph.saddr, iph.sport)
         if not flags & SVC_F_SCHED2 or iph.protocol not in WITH_PORTS:
             port = 0
         first = self.slot(addr, port)
-        dest = self.table[first]
+        dest = table[first]
         if dest.usable or not flags & SVC_F_SCHED1:
             return dest if dest.usable else None
         if not any(d.usable for d in self.svc.dests):
             return None
         # Every offset once, beginning with the first slot's own number.
         for i in range(self.size):
-            dest = self.table[self.slot(addr, port, (i + first) % self.size)]
+            dest = table[self.slot(addr, port, (i + first) % self.size)]
             if dest.usable:
                 return dest
         return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
-from uvs.ipvs.scheduling import Scheduler, least_loaded, overhead
+from uvs.engine.core import Choose
+from uvs.ipvs.scheduling import Comparing, least_loaded, overhead
 from uvs.ipvs.scheduling.hashing import fold, hash_32
 from uvs.ipvs.services import Dest
 
@@ -27,15 +28,18 @@ class Entry(Protocol):
 E = TypeVar("E", bound=Entry)
 
 
-class Locality(Scheduler, Generic[E]):
+class Locality(Comparing, Generic[E]):
     """Remembers for each destination address where it was sent.
 
     `entries` counts as the kernel does: replacing an entry's server counts one more and takes none away.
     """
 
+    rule = Choose.WLC
+
     def init_service(self) -> None:
         """ip_vs_lblc_init_svc, ip_vs_lblcr_init_svc."""
-        self.buckets: list[dict[bytes, E]] = [{} for _ in range(SIZE)]
+        super().init_service()
+        self.buckets: dict[int, dict[bytes, E]] = {}
         self.entries = 0
         self.rover = 0
         self.counter = 1
@@ -48,17 +52,19 @@ class Locality(Scheduler, Generic[E]):
 
     def bucket(self, addr: bytes) -> dict[bytes, E]:
         """The bucket of an address."""
-        return self.buckets[hash_32(fold(addr), TAB_BITS)]
+        return self.buckets.setdefault(hash_32(fold(addr), TAB_BITS), {})
 
-    def least(self) -> Dest | None:
+    def choose(self) -> Dest | None:
         """By weighted least connection, of all."""
         return least_loaded((d for d in self.svc.dests if d.usable), overhead)
 
+    def least(self) -> Dest | None:
+        """What `choose` would choose."""
+        return self.find(self.rule)
+
     def overloaded(self, dest: Dest) -> bool:
         """is_overloaded: more active connections than its weight, and another has less than half of its."""
-        if dest.rec.activeconns <= dest.weight:
-            return False
-        return any(d.rec.activeconns * 2 < d.weight for d in self.svc.dests)
+        return dest.rec.activeconns > dest.weight and self.find(Choose.LIGHT) is not None
 
     def tick(self, now: int) -> None:
         """ip_vs_lblc_check_expire, ip_vs_lblcr_check_expire: every 60 s."""
@@ -86,7 +92,8 @@ class Locality(Scheduler, Generic[E]):
         """Every bucket once, from where the last collection stopped."""
         for _ in range(SIZE):
             self.rover = (self.rover + 1) % SIZE
-            yield self.buckets[self.rover]
+            if self.rover in self.buckets:
+                yield self.buckets[self.rover]
 
     def _forget(self, bucket: dict[bytes, E], before: int) -> int:
         old = [addr for addr, entry in bucket.items() if entry.lastuse < before]

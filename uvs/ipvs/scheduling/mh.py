@@ -37,15 +37,34 @@ class Maglev(ClientHashing):
     name = "mh"
     size = SIZE
 
-    def reassign(self) -> None:
+    def _changed(self) -> None:
+        """More destinations than slots: EINVAL in the kernel, which keeps the old table."""
+        self.stale = self.stale or len(self.svc.dests) <= SIZE
+
+    def init_service(self) -> None:
+        """ip_vs_mh_init_svc."""
+        super().init_service()
+        self.stale = len(self.svc.dests) <= SIZE
+
+    def add_dest(self, dest: Dest) -> None:
+        """ip_vs_mh_dest_changed."""
+        if self.stale and len(self.svc.dests) > SIZE:
+            self.stale, self._table = False, self.reassign(self.svc.dests[1:])
+        self._changed()
+
+    def del_dest(self, dest: Dest, index: int) -> None:
+        """ip_vs_mh_dest_changed."""
+        self._changed()
+
+    def upd_dest(self, dest: Dest) -> None:
+        """ip_vs_mh_dest_changed."""
+        self._changed()
+
+    def reassign(self, dests: list[Dest]) -> list[Dest]:
         """ip_vs_mh_reassign: permutations, then population."""
-        dests = self.svc.dests
-        if len(dests) > SIZE:
-            return  # EINVAL in the kernel, which keeps the old table
-        turns = self._turns()
+        turns = self._turns(dests)
         if not any(turns):
-            self.table = []
-            return
+            return []
         setups = [_Setup(dest, turn) for dest, turn in zip(dests, turns, strict=True) if turn]
         slots: list[Dest | None] = [None] * SIZE
         left = SIZE
@@ -56,11 +75,12 @@ class Maglev(ClientHashing):
                         setup.at = (setup.at + setup.skip) % SIZE
                     slots[setup.at] = setup.dest
                     left -= 1
-        self.table = [dest for dest in slots if dest is not None]
+        return [dest for dest in slots if dest is not None]
 
-    def _turns(self) -> list[int]:
+    @staticmethod
+    def _turns(dests: list[Dest]) -> list[int]:
         """ip_vs_mh_gcd_weight, ip_vs_mh_shift_weight, ip_vs_mh_permutate: how often each has its turn."""
-        weights = [d.last_weight for d in self.svc.dests]
+        weights = [d.last_weight for d in dests]
         common = gcd(*weights)
         if not common:
             return [0] * len(weights)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from uvs.engine.core import Header
-from uvs.ipvs.scheduling import Scheduler
+from uvs.ipvs.scheduling import Scheduler, place
 from uvs.ipvs.services import Dest
 
 
@@ -15,6 +17,7 @@ class RoundRobin(Scheduler):
     def init_service(self) -> None:
         """ip_vs_rr_init_svc."""
         self.last: Dest | None = None  # None: the list head
+        self._at = 0  # where it stood when it was chosen
 
     def del_dest(self, dest: Dest, index: int) -> None:
         """ip_vs_rr_del_dest: fall back to the predecessor."""
@@ -24,11 +27,11 @@ class RoundRobin(Scheduler):
     def schedule(self, iph: Header) -> Dest | None:
         """ip_vs_rr_schedule: from behind the last one to the end, then from the start up to the last one."""
         dests = self.svc.dests
-        start = 0 if self.last is None else dests.index(self.last) + 1
-        for dest in (*dests[start:], *dests[:start]):
-            if dest.usable:
-                self.last = dest
-                return dest
+        start = 0 if self.last is None else place(dests, self.last, self._at) + 1
+        for at in chain(range(start, len(dests)), range(start)):
+            if dests[at].usable:
+                self.last, self._at = dests[at], at
+                return self.last
         return None
 
 

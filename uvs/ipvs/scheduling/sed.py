@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from uvs.engine.core import Header
-from uvs.ipvs.scheduling import Scheduler, least_loaded
+from uvs.engine.core import Choose
+from uvs.ipvs.scheduling import Comparing, least_loaded
 from uvs.ipvs.services import Dest
 
 
@@ -12,12 +12,13 @@ def sed_overhead(dest: Dest) -> int:
     return dest.rec.activeconns + 1
 
 
-class ShortestExpectedDelay(Scheduler):
+class ShortestExpectedDelay(Comparing):
     """The fewest active connections for its weight, counting the one to come."""
 
     name = "sed"
+    rule = Choose.SED
 
-    def schedule(self, iph: Header) -> Dest | None:
+    def choose(self) -> Dest | None:
         """ip_vs_sed_schedule."""
         return least_loaded((d for d in self.svc.dests if d.usable), sed_overhead)
 

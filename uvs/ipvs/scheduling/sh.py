@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from uvs.ipvs.scheduling.hashing import ClientHashing, fold, hash_32
+from uvs.ipvs.services import Dest
 
 TAB_BITS = 8  # CONFIG_IP_VS_SH_TAB_BITS
 
@@ -13,13 +14,13 @@ class SourceHashing(ClientHashing):
     name = "sh"
     size = 1 << TAB_BITS
 
-    def reassign(self) -> None:
+    def reassign(self, dests: list[Dest]) -> list[Dest]:
         """ip_vs_sh_reassign; weight 0 still holds one bucket in each round."""
-        dests = self.svc.dests
-        self.table = []
-        while dests and len(self.table) < self.size:
-            for dest in dests:
-                self.table += [dest] * min(max(1, dest.weight), self.size - len(self.table))
+        table: list[Dest] = []
+        while dests and len(table) < self.size:
+            for dest in dests[: self.size]:
+                table += [dest] * min(max(1, dest.weight), self.size - len(table))
+        return table
 
     def slot(self, addr: bytes, port: int, offset: int = 0) -> int:
         """ip_vs_sh_hashkey."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from uvs.engine.core import Header
-from uvs.ipvs.scheduling import Scheduler, least_loaded, overhead
+from uvs.engine.core import Choose
+from uvs.ipvs.scheduling import Comparing, least_loaded, overhead
 from uvs.ipvs.services import Dest
 
 
-class WeightedLeastConnection(Scheduler):
+class WeightedLeastConnection(Comparing):
     """The fewest connections for its weight."""
 
     name = "wlc"
+    rule = Choose.WLC
 
-    def schedule(self, iph: Header) -> Dest | None:
+    def choose(self) -> Dest | None:
         """ip_vs_wlc_schedule."""
         return least_loaded((d for d in self.svc.dests if d.usable), overhead)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd
 
 from uvs.engine.core import Header
-from uvs.ipvs.scheduling import Scheduler
+from uvs.ipvs.scheduling import Scheduler, place
 from uvs.ipvs.services import Dest
 
 
@@ -21,6 +21,7 @@ class WeightedRoundRobin(Scheduler):
     def init_service(self) -> None:
         """ip_vs_wrr_init_svc."""
         self.cl: Dest | None = None
+        self._at = 0  # where it stood when it was chosen
         self.di = self._gcd()
         self.mw = self._max() - (self.di - 1)
         self.cw = self.mw
@@ -53,19 +54,29 @@ class WeightedRoundRobin(Scheduler):
         """ip_vs_wrr_dest_changed."""
         self._changed()
 
+    def _skip_passes(self) -> None:
+        """Passes that would find nobody, since all of so high a weight are overloaded, at once."""
+        lowest = self.cw - self.di
+        if (
+            lowest > 0
+            and (most := max((d.weight for d in self.svc.dests if not d.overloaded), default=0)) < self.cw
+        ):
+            most = max(most, self.di)
+            self.cw -= -((most - self.cw) // self.di) * self.di
+
     def schedule(self, iph: Header) -> Dest | None:
         """ip_vs_wrr_schedule."""
         if not self.mw:
             return None
         dests = self.svc.dests
         start = self.cl
-        at = 0 if start is None else dests.index(start) + 1
+        at = 0 if start is None else place(dests, start, self._at) + 1
         stop_after: Dest | None = None  # the pass just begun ends behind this one
         last_pass = restarted = False
         while True:
-            for dest in dests[at:]:
+            for now, dest in enumerate(dests[at:], at):
                 if not dest.overloaded and dest.weight >= self.cw:
-                    self.cl = dest
+                    self.cl, self._at = dest, now
                     return dest
                 self.cl = dest
                 if dest is stop_after:
@@ -79,6 +90,7 @@ class WeightedRoundRobin(Scheduler):
                     return None
                 restarted = True
                 last_pass = False
+            self._skip_passes()
             if restarted and self.cw <= self.di and start is not None:
                 stop_after, last_pass = start, True
 
