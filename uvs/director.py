@@ -258,6 +258,7 @@ class Director:
         ipvs.icmp_limit[socket.AF_INET6].interval_ms = _sysctl("ipv6/icmp/ratelimit", 1000)
         ipvs.unprivileged_port_start = _sysctl("ipv4/ip_unprivileged_port_start", 1024)
         ipvs.local_port_range = _local_port_range()
+        ipvs.auto_flowlabels = _sysctl("ipv6/auto_flowlabels", 1) in (1, 3)  # by default, always
         ipvs.flow_seed = random.getrandbits(32)
 
 

@@ -31,6 +31,7 @@ from scapy.layers.inet6 import (
     IPv6ExtHdrRouting,
 )
 from scapy.layers.ipsec import AH, ESP
+from scapy.layers.l2 import GRE
 from scapy.layers.sctp import (
     SCTP,
     SCTPChunkAbort,
@@ -46,6 +47,7 @@ CORPUS = Path(__file__).parent / "corpus"
 
 FILL, REPLY, NEW, TUNNEL, FRAGMENT, TEMPLATE, ONE_PACKET, DELETE = (1 << n for n in range(8))
 NAT4, NAT6, TUN4, TUN6, DR4, DR6 = range(6)  # the target's destinations
+CSUM = 4  # of a tunnel
 
 C4, V4, S4 = "198.51.100.7", "192.0.2.1", "10.0.0.2"
 C6, V6, S6 = "2001:db8:c::7", "2001:db8::1", "fd00::2"
@@ -166,8 +168,18 @@ def stories() -> dict[str, list[Step]]:
         ("4-in-6", 2, REQ4),
         ("6-in-6", 2, REQ6),
     ):
-        out[f"ipip-{name}"] = [
-            step(FILL | NEW | TUNNEL | FRAGMENT, inner / udp / bytes(300), TUN6 + 24, at=outer)
+        for kind, how in (("ipip", 0), ("gue", 1 | CSUM), ("gre", 2 | CSUM)):
+            out[f"{kind}-{name}"] = [
+                step(FILL | NEW | TUNNEL | FRAGMENT, inner / udp / bytes(300), TUN6 + 24, at=outer | how << 3)
+            ]
+    # Errors about tunnels quote what fuzz_path.c's parser may be led to: gue and gre in front of an IPv4 header.
+    gue = UDP(sport=40000, dport=6080, chksum=0) / (b"\0\4\0\0" + bytes(REQ4 / udp))
+    gre = GRE(proto=0x0800) / REQ4 / udp
+    for name, at, tunnel in (("gue", 60, gue), ("gre", 52, gre)):
+        outer4 = IP(src=V4, dst=S4, proto=17 if name == "gue" else 47) / tunnel
+        out[f"icmp-about-{name}"] = [
+            step(FILL | NEW, REQ4 / udp),
+            step(FILL, IP(src=S4, dst=V4) / ICMP(type=3, code=4, nexthopmtu=1400) / bytes(outer4), at=at),
         ]
     return out
 

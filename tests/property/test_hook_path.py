@@ -11,6 +11,7 @@ from scapy.layers.inet6 import (
     IPv6ExtHdrDestOpt,
     IPv6ExtHdrFragment,
 )
+from scapy.layers.l2 import GRE as GRE_HEADER
 from scapy.packet import Raw
 from support.world import (
     CIP,
@@ -29,8 +30,10 @@ from support.world import (
     udp,
 )
 
-from uvs.engine.core import ConnFlag, Why
+from uvs.engine.core import TUN_GRE, TUN_GUE, ConnFlag, Why
 from uvs.ipvs.skb import Hook, Verdict
+
+GUE, GRE = {"tun_type": TUN_GUE, "tun_port": 6080}, {"tun_type": TUN_GRE, "tun_flags": 1}
 
 # Packets that mean something to the table below; the test bends them.
 SEEDS = [
@@ -50,6 +53,19 @@ SEEDS = [
         icmp_error(RIP[1], CIP, 3, 3, udp(CIP, 2000, RIP[1], 5353)),
         icmp_error(CIP, VIP, 3, 4, tcp(VIP, 80, CIP, 1024, "A"), mtu=576, keep=8),
         icmp_error("198.19.0.77", DIP, 3, 4, IP(src=DIP, dst=RIP[3]) / tcp(CIP, 1024, VIP, 82), mtu=900),
+        tcp(CIP, 1024, VIP, 83),
+        tcp(CIP, 1024, VIP, 84),
+        icmp_error(
+            "198.19.0.77",
+            DIP,
+            3,
+            4,
+            IP(src=DIP, dst=RIP[1]) / UDP(dport=6080) / (b"\0\4\0\0" + bytes(tcp(CIP, 1024, VIP, 83))),
+            mtu=900,
+        ),
+        icmp_error(
+            "198.19.0.77", DIP, 3, 1, IP(src=DIP, dst=RIP[2]) / GRE_HEADER() / tcp(CIP, 1024, VIP, 84)
+        ),
         IPv6(src=RIP6[1], dst=CIP6) / ICMPv6DestUnreach(code=4) / udp(CIP6, 2000, RIP6[1], 5353),
         IPv6(src=CIP6, dst=VIP6) / ICMPv6PacketTooBig(mtu=1280) / tcp(VIP6, 80, CIP6, 1024, "A"),
         IP(src=CIP, dst=VIP, options=[IPOption(b"\x01\x01\x01\x00")]) / UDP(sport=2000, dport=53) / Raw(b"x"),
@@ -88,12 +104,14 @@ def director() -> World:
         (VIP, 80, 6, RIP[1], 8080, MASQ),
         (VIP, 81, 6, RIP[2], 81, DROUTE),
         (VIP, 82, 6, RIP[3], 82, TUNNEL),
+        (VIP, 83, 6, RIP[1], 83, TUNNEL, GUE),
+        (VIP, 84, 6, RIP[2], 84, TUNNEL, GRE),
         (VIP, 53, 17, RIP[1], 5353, MASQ),
         (VIP6, 80, 6, RIP6[1], 8080, MASQ),
         (VIP6, 53, 17, RIP6[1], 5353, MASQ),
     ]
-    for vip, port, proto, rip, rport, fwd in services:
-        w.server(w.service(vip, port, proto), rip, rport, fwd)
+    for vip, port, proto, rip, rport, fwd, *tunnel in services:
+        w.server(w.service(vip, port, proto), rip, rport, fwd, **(tunnel[0] if tunnel else {}))
     w.server(w.service(fwmark=7), RIP[2], 0)
     w.server(w.service(VIP, 0, 6, flags=1, timeout=50), RIP[2], 0)
     return w

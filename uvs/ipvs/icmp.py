@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
+import zlib
 
-from uvs.engine.core import AF_INET, Hdr, Header, checksum
+from uvs.engine.core import AF_INET, AF_INET6, Hdr, Header, checksum
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb
 
 DEST_UNREACH, TIME_EXCEEDED = 3, 11
@@ -13,7 +14,8 @@ V6_DEST_UNREACH, V6_PACKET_TOO_BIG, V6_TIME_EXCEEDED = 1, 2, 3
 V6_ADDR_UNREACH, V6_PORT_UNREACH = 3, 4
 
 _V4_ERRORS = frozenset({3, 4, 5, 11, 12})
-_V4_MAX, _V6_MAX = 576, 1280  # RFC 1812 4.3.2.3; RFC 4443 2.4(c)
+_MAX = {AF_INET: 576, AF_INET6: 1280}  # RFC 1812 4.3.2.3; RFC 4443 2.4(c)
+_HEADERS = {AF_INET: 28, AF_INET6: 48}
 
 
 def port_unreachable(ipvs: NetnsIpvs, skb: Skb) -> None:
@@ -79,7 +81,9 @@ def icmp_send(ipvs: NetnsIpvs, skb: Skb, iph: Header, quote: bytes, typ: int, co
         return
     source = iph.daddr if own else route.saddr
     build = _build_v4 if v4 else _build_v6
-    error = build(ipvs, iph, quote, source, typ, code, info)
+    error = build(
+        ipvs, iph, quote[: min(_MAX[iph.af], route.mtu) - _HEADERS[iph.af]], source, typ, code, info
+    )
     if skb.walk:
         skb.walk.step(2, "icmp_send", f"type {typ} code {code} to the sender", mtu=info or None)
     skb.made.append((route.index, error))
@@ -88,7 +92,7 @@ def icmp_send(ipvs: NetnsIpvs, skb: Skb, iph: Header, quote: bytes, typ: int, co
 def _build_v4(
     ipvs: NetnsIpvs, iph: Header, quote: bytes, source: bytes, typ: int, code: int, info: int
 ) -> bytes:
-    body = struct.pack("!BBHI", typ, code, 0, info) + quote[: _V4_MAX - 28]
+    body = struct.pack("!BBHI", typ, code, 0, info) + quote
     body = body[:2] + struct.pack("!H", checksum(body)) + body[4:]
     tos = (iph.tos & 0x1E) | 0xC0  # IPTOS_TOS_MASK, IPTOS_PREC_INTERNETCONTROL
     ident, length = ipvs.next_ident(), 20 + len(body)
@@ -99,7 +103,10 @@ def _build_v4(
 def _build_v6(
     ipvs: NetnsIpvs, iph: Header, quote: bytes, source: bytes, typ: int, code: int, info: int
 ) -> bytes:
-    body = struct.pack("!BBHI", typ, code, 0, info) + quote[: _V6_MAX - 48]
+    body = struct.pack("!BBHI", typ, code, 0, info) + quote
     pseudo = source + iph.saddr + struct.pack("!II", len(body), 58)
     body = body[:2] + struct.pack("!H", checksum(pseudo + body)) + body[4:]
-    return struct.pack("!IHBB", 0x60000000, len(body), 58, 64) + source + iph.saddr + body
+    label = 0
+    if ipvs.auto_flowlabels:  # ip6_make_flowlabel: of a hash, the same for all errors to one host
+        label = zlib.crc32(source + iph.saddr, ipvs.flow_seed) & 0xFFFFF or 1
+    return struct.pack("!IHBB", 6 << 28 | label, len(body), 58, 64) + source + iph.saddr + body

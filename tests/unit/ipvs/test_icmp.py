@@ -12,6 +12,7 @@ from support.world import (
     RIP,
     TUNNEL,
     VIP,
+    VIP6,
     ends,
     icmp_error,
     packed,
@@ -257,3 +258,27 @@ def test_error_about_somebody_elses_tunnel(world):
     sent.dst = RIP[2]
     out = world.local_in(icmp_error("198.19.0.77", DIP, 3, 4, sent, mtu=900))
     assert (out.verdict, out.why, world.routes.pmtu) == (ACCEPT, Why.PROTOCOL, {})
+
+
+@pytest.mark.parametrize(("mtu", "length"), [(1500, 576), (400, 400)])
+def test_how_much_the_directors_own_error_quotes(world, mtu, length):
+    """576 bytes in all (RFC 1812), or what the way back takes."""
+    world.service()
+    world.routes.pmtu[packed(CIP)] = mtu
+    error = world.local_in(tcp(CIP, 1024, VIP, 80, data=bytes(1000))).sent[0][1]
+    assert len(bytes(error)) == length
+    assert sums_right(error)
+
+
+def test_a_flow_label_for_the_directors_own_errors(world):
+    """The same for one host, another for another; none with net.ipv6.auto_flowlabels=0."""
+
+    def label(client):
+        return world.local_in(tcp(client, 1024, VIP6, 80)).sent[0][1].fl
+
+    world.service(VIP6)
+    labels = [label(client) for client in ("2001:db8:9::1", "2001:db8:9::1", "2001:db8:9::2")]
+    assert labels[0] == labels[1] != labels[2]
+    assert 0 not in labels
+    world.ipvs.auto_flowlabels = False
+    assert label("2001:db8:9::1") == 0
