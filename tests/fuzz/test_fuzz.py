@@ -63,7 +63,7 @@ def test_fuzz(fuzz_path: Path, tmp_path: Path) -> None:
     seconds = int(os.environ.get("UVS_FUZZ_SECONDS", "60"))
     grown = tmp_path / "grown"
     grown.mkdir()
-    out = run(fuzz_path, f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1",
+    out = run(fuzz_path, f"-max_total_time={seconds}", "-timeout=60", "-rss_limit_mb=2048", "-print_final_stats=1",
               "-max_len=4096", grown, CORPUS, cwd=tmp_path)  # fmt: skip
     assert "stat::number_of_executed_units" in out
     print(out[out.rindex("Done ") :])

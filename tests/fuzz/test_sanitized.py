@@ -49,6 +49,6 @@ def test_engine_tests(env: dict[str, str], tests: str) -> None:
         "-n",
         "2",
         f"tests/{tests}",
-        timeout=900,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stdout[-6000:]

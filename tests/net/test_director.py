@@ -198,9 +198,8 @@ def test_rules_that_were_flushed_come_back():
             director.adm("-A", "-t", "192.0.2.1:80", "-s", "rr")
             before = set(ours())
             assert "put back" not in director.said
-            run(
-                "iptables-restore", stdin="*security\nCOMMIT\n*raw\nCOMMIT\n"
-            )  # at once: it looks every second
+            empty = "*security\nCOMMIT\n*raw\nCOMMIT\n"  # all at once: the director looks every second
+            run("iptables-restore", "-w", "10", stdin=empty)
             wait_for(lambda: "put back" in director.said, "the log line")
             wait_for(lambda: set(ours()) == before, "the rules are back")
         finally:

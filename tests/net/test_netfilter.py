@@ -19,6 +19,7 @@ import select
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,13 +63,20 @@ def sh(command: str) -> str:
 
 
 def backends() -> dict[str, tuple[bool, str]]:
-    """What works, tried in a namespace of its own."""
+    """What works, tried in a namespace of its own.
+
+    With a lock of its own: xdist's workers must all find the same, and one that waits for another's may not.
+    """
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        libc.unshare(CLONE_NEWNET)
-        os.write(writer, json.dumps({name: (ok, detail) for name, ok, detail in probe()}).encode())
-        os._exit(0)
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                os.environ["XTABLES_LOCKFILE"] = f"{folder}/lock"
+                libc.unshare(CLONE_NEWNET)
+                os.write(writer, json.dumps({name: (ok, detail) for name, ok, detail in probe()}).encode())
+        finally:
+            os._exit(0)
     os.close(writer)
     with open(reader, "rb") as answer:
         found = json.loads(answer.read())

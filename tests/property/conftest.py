@@ -1,9 +1,10 @@
-"""Hypothesis without a time limit for an example; fewer examples over the sanitized build, which is slow."""
+"""Hypothesis without limits of time; fewer examples over the sanitized build, which is slow."""
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("uvs", deadline=None, print_blob=True)
-settings.register_profile("sanitized", deadline=None, print_blob=True, max_examples=25)
+timeless = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("uvs", timeless)
+settings.register_profile("sanitized", timeless, max_examples=25)
 settings.load_profile(os.environ.get("UVS_HYPOTHESIS_PROFILE", "uvs"))

@@ -41,7 +41,7 @@ class Daemon(NamedTuple):
     name: str
     pid: int
 
-    def kill(self, number: int = signal.SIGKILL, timeout: float = 10) -> bool:
+    def kill(self, number: int = signal.SIGKILL, timeout: float = 60) -> bool:
         """Send the signal and wait for its end; False if it still runs then."""
         try:
             fd = os.pidfd_open(self.pid)
@@ -70,6 +70,32 @@ class Member(NamedTuple):
     argv: list[str]
 
 
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what `uvs lab` ends by as by an exception
+
+
+def fork() -> int:
+    """os.fork() whose child has the default actions for INTERRUPTS.
+
+    One that comes waits until it is done: in the middle of it Python would lose it, for it runs hooks there
+    (os.register_at_fork; logging has some) and ignores what is raised in them.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+    pid = -1
+    try:
+        pid = os.fork()
+    finally:
+        if pid == 0:
+            _default_actions()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return pid
+
+
+def _default_actions() -> None:
+    for number in INTERRUPTS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
 class Process(subprocess.Popen[Any]):
     """A Popen whose program runs in a host of the lab; signals go to the program itself.
 
@@ -79,6 +105,7 @@ class Process(subprocess.Popen[Any]):
 
     def __init__(self, lab: Enterable, host: str | None, argv: Sequence[str], **popen: Any) -> None:
         reader, writer = os.pipe()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)  # see fork()
 
         def enter() -> None:
             try:
@@ -91,20 +118,28 @@ class Process(subprocess.Popen[Any]):
                 os.write(writer, struct.pack("=i", child))
                 _stand_by(child)
             holder.die_with_parent()
+            _default_actions()
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-        environment = lab.environment(popen.pop("env", None))
         self.program = 0
         try:
-            super().__init__(list(argv), env=environment, preexec_fn=enter, **popen)
-        except subprocess.SubprocessError:
-            (number,) = struct.unpack("=i", os.read(reader, 4))
-            why = os.strerror(-number)
-            raise LabError(f"cannot enter the lab: {why}: is it gone, or another user's?") from None
-        else:
-            (self.program,) = struct.unpack("=i", os.read(reader, 4))
+            environment = lab.environment(popen.pop("env", None))
+            try:
+                super().__init__(list(argv), env=environment, preexec_fn=enter, **popen)
+                entered = True
+            except subprocess.SubprocessError:
+                entered = False
+            finally:
+                os.close(writer)
+            data = os.read(reader, 4)
+            number = struct.unpack("=i", data)[0] if data else 0
+            if not entered:
+                why = os.strerror(-number) if number < 0 else "it was cut short"
+                raise LabError(f"cannot enter the lab: {why}: is it gone, or another user's?")
+            self.program = number
         finally:
             os.close(reader)
-            os.close(writer)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def send_signal(self, sig: int) -> None:
         """Send a signal to the program in the lab."""
@@ -133,7 +168,7 @@ class Call:
     def __init__(self, lab: Enterable, host: str | None, function: Callable[..., Any], *args: Any) -> None:
         self._reader, writer = os.pipe()
         parent = os.getpid()
-        self.pid = os.fork()
+        self.pid = fork()
         if self.pid:
             os.close(writer)
             return
@@ -142,7 +177,6 @@ class Call:
             holder.die_with_parent()
             if os.getppid() != parent:
                 os._exit(1)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
             lab.join(host)
             answer = (True, function(*args))
         except BaseException as e:

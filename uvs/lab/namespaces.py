@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import signal
 import socket
 import struct
 import subprocess
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from uvs.lab import holder, links
-from uvs.lab.enter import Call, Daemon, LabError, Member, Process, running
+from uvs.lab.enter import Call, Daemon, LabError, Member, Process, fork, running
 from uvs.lab.topology import Topology
 
 SOCKET = "/run/uvs/control.sock"
@@ -194,7 +193,7 @@ class Lab:
     def _start(self, host: str, name: str, argv: Sequence[str], env: Mapping[str, str]) -> Daemon:
         """Fork into the PID namespace; there fork again, so that its init becomes the daemon's parent."""
         reader, writer = os.pipe()
-        pid = os.fork()
+        pid = fork()
         if pid == 0:
             try:
                 self.join(host, pid_namespace=True)
@@ -212,7 +211,6 @@ class Lab:
                 os.dup2(log, 1)
                 os.dup2(log, 2)
                 os.closerange(3, 4096)
-                signal.signal(signal.SIGINT, signal.SIG_DFL)
                 os.execvpe(argv[0], list(argv), self.environment(env))
             except BaseException as e:
                 os.write(2, f"{argv[0]}: {e}\n".encode())
