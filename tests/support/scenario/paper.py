@@ -308,6 +308,8 @@ class Paper:
                 hosts.gone.add(name)
             case "neighbour", [name, "back"]:
                 hosts.gone.discard(name)
+            case "helper", ["ftp"]:
+                pass  # always there
             case "default", ["gone"]:
                 hosts.unreachable_names = {"c"}
             case "default", ["back"]:

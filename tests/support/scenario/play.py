@@ -5,6 +5,7 @@ ipvsadm ARGUMENTS            what it prints, `[status N]` if that is not 0
 sysctl NAME=VALUE            net.ipv4.vs.NAME; `refused` if so
 HOST: PACKETS                sent by c, r1 … r3, or d (the director itself); each packet that arrives anywhere
 who HOST: PACKETS            for each, where it arrived: a host, `icmp TYPE/CODE`, `rst`, or `-`
+together HOST: PACKETS       all sent before what arrives is looked at
 quiet HOST: PACKETS          sent, answers not looked at
 states NAME: WAY -> EVENTS   each event on a connection of its own that went this way: state and seconds left.
                              `iS oSA`: in or out, TCP flags or SCTP chunk types
@@ -17,6 +18,7 @@ route HOST unreachable|normal|mtu N         as the director sees it, both famili
 local HOST                   the host's addresses become the director's own
 neighbour HOST gone|back     its link-layer address is not known
 default gone|back            the route to the clients
+helper ftp                   the kernel's module for it, which needs conntrack; uvs has it always
 """
 
 from __future__ import annotations
@@ -75,6 +77,7 @@ class Play:
             "sysctl": self._sysctl,
             "who": self._who,
             "quiet": self._quiet,
+            "together": self._together,
             "states": self._states,
             "wait": self._wait,
             "conns": self._conns,
@@ -129,6 +132,14 @@ class Play:
             self.stage.send(host, bytes(packet))
             self.stage.arrivals(GLANCE_S, 1)
         return []
+
+    def _together(self, rest: str) -> list[str]:
+        host, _, expression = rest.partition(": ")
+        for packet in self.words.packets(expression):
+            self.stage.send(host, bytes(packet))
+        return [f"{sender}>{to} {tell(data)}" for sender, to, data in self.stage.arrivals(PATIENCE_S)] or [
+            "nothing"
+        ]
 
     def _states(self, rest: str) -> list[str]:
         """Name: way -> events; name may be followed by `sctp`, `6`, and a server r1."""

@@ -178,6 +178,9 @@ class Wire:
                 end = time.monotonic() + (0 if enough else QUIET_S)
         return out
 
+    def ftp(self) -> None:
+        """Have the FTP helper."""
+
     # ---- commands
 
     def command(self) -> list[str]:
@@ -229,6 +232,8 @@ class Wire:
                 self.neighbour(name, how == "back")
             case "default", [how]:
                 self.default(how == "back")
+            case "helper", ["ftp"]:
+                self.ftp()
             case _:
                 raise ValueError(f"no step {verb} {' '.join(words)}")
         time.sleep(0.1)  # a director hears of it by netlink
@@ -261,6 +266,13 @@ class Kernel(Wire):
         if not Path("/proc/net/ip_vs").exists():
             run("modprobe", "ip_vs")
         super().__init__(topology)
+
+    def ftp(self) -> None:
+        """Its module; a rule that looks at conntrack turns that on."""
+        run("modprobe", "ip_vs_ftp")
+        for tool in ("iptables", "ip6tables"):
+            run(tool, "-w", *["-A", "INPUT", "-m", "conntrack", "--ctstate", "NEW", "-j", "ACCEPT"])
+        self.sysctl("conntrack", "1")
 
     def command(self) -> list[str]:
         """ipvsadm."""
