@@ -11,7 +11,8 @@ from typing import Any
 
 from scapy.layers.inet import ICMP, IP, TCP
 from scapy.layers.inet6 import IPv6
-from scapy.packet import Packet, Raw
+from scapy.packet import Packet as Scapy
+from scapy.packet import Raw
 
 from support.scenario.play import Arrival
 from support.scenario.tell import V4_ERRORS
@@ -24,7 +25,7 @@ from uvs.control.client import Client
 from uvs.control.genetlink import Dispatcher
 from uvs.control.ipvs_family import IpvsFamily
 from uvs.control.uvs_family import UvsFamily
-from uvs.engine.core import AF_INET
+from uvs.engine.core import AF_INET, AF_INET6, Packet
 from uvs.ipvs.route import Route
 from uvs.ipvs.skb import Hook, Verdict
 from uvs.ipvs.sysctl import SysctlError
@@ -176,9 +177,9 @@ class Paper:
         """ip_forward, ip6_forward: route, hop limit, size, then the hook."""
         v4 = packet[0] >> 4 == 4
         daddr = packet[16:20] if v4 else packet[24:40]
-        route = self.hosts.find(AF_INET if v4 else 10, daddr)
+        route = self.hosts.find(AF_INET if v4 else AF_INET6, daddr)
         saddr = str(ip_address(packet[12:16] if v4 else packet[8:24]))
-        own = self.hosts.find(AF_INET if v4 else 10, ip_address(saddr).packed)
+        own = self.hosts.find(AF_INET if v4 else AF_INET6, ip_address(saddr).packed)
         source = str(ip_address(own.saddr)) if own else ("198.18.0.1" if v4 else "2001:db8:18::1")
 
         def refuse(kind: int, code: int, word: int = 0) -> None:
@@ -195,7 +196,7 @@ class Paper:
         if route is None:
             refuse(*((3, 1) if v4 else (1, 0)))
             return
-        layer: Packet = IP(packet) if v4 else IPv6(packet)
+        layer: Scapy = IP(packet) if v4 else IPv6(packet)
         if len(packet) > route.mtu and (not v4 or layer.flags.DF):
             refuse(*((3, 4) if v4 else (2, 0)), route.mtu)
             return
@@ -216,7 +217,16 @@ class Paper:
         if name in self.hosts.gone:
             self.waiting.append((self.world.now, packet))
         elif name != "?":
-            self.seen.append(("d", name, packet))
+            self.seen += [("d", name, part) for part in self._in_pieces(addr, packet)]
+
+    def _in_pieces(self, addr: bytes, packet: bytes) -> list[bytes]:
+        """As egress cuts it."""
+        route = self.hosts.find(AF_INET if len(addr) == 4 else AF_INET6, addr)
+        if route is None or len(packet) <= route.mtu:
+            return [packet]
+        whole = Packet()
+        assert not whole.load(packet, 0)
+        return whole.fragments(route.mtu, 1) or []
 
     def _mark_of(self, packet: bytes) -> int:
         v4 = packet[0] >> 4 == 4
@@ -318,13 +328,13 @@ class Paper:
                 raise ValueError(f"no step {verb} {' '.join(words)}")
 
 
-def _local_stack(packet: bytes) -> Packet | None:
+def _local_stack(packet: bytes) -> Scapy | None:
     """What a machine that listens on no port answers."""
     v4 = packet[0] >> 4 == 4
-    layer: Packet = IP(packet) if v4 else IPv6(packet)
+    layer: Scapy = IP(packet) if v4 else IPv6(packet)
     number = layer.proto if v4 else layer.nh
     if v4:
-        head: Packet = IP(src=layer.dst, dst=layer.src, ttl=64, flags="DF", id=0, tos=layer.tos)
+        head: Scapy = IP(src=layer.dst, dst=layer.src, ttl=64, flags="DF", id=0, tos=layer.tos)
     else:
         head = IPv6(src=layer.dst, dst=layer.src, hlim=64, tc=layer.tc)
     if number == 6:
@@ -341,7 +351,7 @@ def _local_stack(packet: bytes) -> Packet | None:
     return icmp(layer.dst, layer.src, 4, 1, quote, 6)  # unknown next header, at octet 6
 
 
-def _reset(layer: Packet, head: Packet) -> Packet | None:
+def _reset(layer: Scapy, head: Scapy) -> Scapy | None:
     """tcp_v4_send_reset."""
     segment = layer.getlayer(TCP)
     if segment is None or segment.flags.R:
@@ -351,7 +361,7 @@ def _reset(layer: Packet, head: Packet) -> Packet | None:
     return head / TCP(sport=segment.dport, dport=segment.sport, flags=flags, seq=seq, ack=ack, window=0)
 
 
-def _echo(layer: Packet, v4: bool) -> Packet | None:
+def _echo(layer: Scapy, v4: bool) -> Scapy | None:
     if not v4:
         request = bytes(layer.payload)
         if request[:1] != b"\x80":

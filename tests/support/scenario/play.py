@@ -203,7 +203,7 @@ class Play:
             fields = line.split()
             fields[1:2] = [f"<={_seconds(fields[1])}s"] if times else []
             out.append(" ".join(fields))
-        return sorted(out) or ["none"]
+        return sorted(out, key=lambda line: re.sub(r"<=\d+s", "", line)) or ["none"]
 
     def _entries(self, rest: str) -> list[str]:
         return self._conns(rest, times=False)
