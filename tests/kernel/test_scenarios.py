@@ -18,7 +18,7 @@ from support.scenario.wire import Uvs
 ROOT = Path(__file__).parents[2]
 SCENARIOS = {path.stem: script.load(path) for path in sorted((ROOT / "tests/kernel/scenarios").glob("*.txt"))}
 
-ASKS = re.compile(r"([cd]|r[123]): |who |conns|entries|states ")
+ASKS = re.compile(r"([cd]|r[123]): |who |conns|entries|states |ipvsadm -L")
 
 
 def on_wire(scenario: script.Script) -> bool:
