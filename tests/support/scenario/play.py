@@ -59,7 +59,7 @@ class Stage(Protocol):
 
 
 PATIENCE_S, GLANCE_S = 1.5, 0.8
-CHUNK = 5  # connections made before they are listed: on a slow machine the first must not have ended
+CHUNK = {False: 5, True: 1}  # connections (SCTP?) made before they are listed: the first must not have ended
 
 
 class Play:
@@ -151,9 +151,10 @@ class Play:
         source, server = (client6 if six else client)(1), self.words["RIP6" if six else "RIP"][number]
         cells: list[str] = []
         todo = events.split()
-        for start in range(0, len(todo), CHUNK):
+        chunk = CHUNK["sctp" in options]
+        for start in range(0, len(todo), chunk):
             ports: dict[int, str] = {}
-            for event in todo[start : start + CHUNK]:
+            for event in todo[start : start + chunk]:
                 self._port += 1
                 ports[self._port] = event
                 for turn in [*way.split(), event]:
@@ -161,7 +162,7 @@ class Play:
                     addresses = (source, self._port, 80) if inward else (server, 80, self._port)
                     more = {} if inward else {"dst": source}
                     if "sctp" in options:
-                        packet = sctp(*addresses, *(int(chunk) for chunk in what.split(",")), **more)
+                        packet = sctp(*addresses, *(int(kind) for kind in what.split(",")), **more)
                     else:
                         packet = tcp(*addresses, what, **more)
                     self.stage.send("c" if inward else f"r{number}", bytes(packet))
