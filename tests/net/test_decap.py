@@ -292,7 +292,7 @@ def test_a_gue_port_that_is_taken() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as owner:
         owner.bind(("", GUE_PORT))
         done = start("--gue-port", str(GUE_PORT))
-        _, err = done.communicate(timeout=20)
+        _, err = done.communicate(timeout=60)
     message = f"cannot listen on UDP port {GUE_PORT}: Address already in use"
     assert (done.returncode, err) == (
         1,
