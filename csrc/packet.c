@@ -184,6 +184,8 @@ static int parse_ip6(const uint8_t *data, uint32_t off, uint32_t end, struct uvs
 			frag = get16(data + at + 2);
 			if (frag & 0xfff9)
 				h->flags |= UVS_HDR_FRAGMENT;
+			else
+				h->flags |= UVS_HDR_ATOMIC;
 			h->fragoffs = frag & 0xfff8;
 		}
 		h->protocol = data[at];
@@ -241,11 +243,23 @@ int uvs_packet_load(struct uvs_packet *p, const uint8_t *data, uint32_t len, uin
 	p->data = b->room + UVS_HEADROOM;
 	p->len = len < ROOM ? len : ROOM;
 	p->mark = mark;
+	p->frag_max = 0;
 	if (p->len)
 		memcpy(p->data, data, p->len);
 	poison(b->room, UVS_HEADROOM);
 	poison(p->data + p->len, ROOM - p->len);
 	return uvs_packet_parse(p);
+}
+
+uint8_t *uvs_packet_room(struct uvs_packet *p, uint32_t len)
+{
+	struct buffer *b = (struct buffer *)p;
+
+	unpoison(b->room, sizeof(b->room));
+	p->data = b->room + UVS_HEADROOM;
+	p->len = len;
+	poison(b->room, UVS_HEADROOM);
+	return p->data;
 }
 
 int uvs_quoted_parse_at(const struct uvs_packet *p, uint32_t off, int af, struct uvs_iphdr *quoted)

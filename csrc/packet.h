@@ -72,6 +72,11 @@ static inline uint16_t get16(const uint8_t *p)
 	return (uint16_t)(p[0] << 8 | p[1]);
 }
 
+static inline uint32_t get32(const uint8_t *p)
+{
+	return (uint32_t)get16(p) << 16 | get16(p + 2);
+}
+
 static inline void put16(uint8_t *p, uint16_t v)
 {
 	p[0] = (uint8_t)(v >> 8);
@@ -126,6 +131,9 @@ static inline int32_t ip6_exthdr_len(const uint8_t *data, uint32_t at, uint32_t 
 
 /* Make room for `n` bytes in front: where they start, NULL when the headroom is used up. */
 uint8_t *uvs_packet_push(struct uvs_packet *p, uint32_t n);
+
+/* Make the buffer one for a packet of `len` bytes, to be written there and parsed. */
+uint8_t *uvs_packet_room(struct uvs_packet *p, uint32_t len);
 
 /* Compute the transport checksum; nothing is done to a fragment or a cut header. */
 void uvs_l4_csum_fill(struct uvs_packet *p);

@@ -61,6 +61,8 @@ enum uvs_why {
 	UVS_WHY_APP,           /* an application helper refused the packet */
 	UVS_WHY_SEND,          /* the kernel refused to send it */
 	UVS_WHY_TUNNEL_ICMP,   /* ICMP about our tunnel packet: consumed or told to the client */
+	UVS_WHY_GATHERED,      /* a fragment: kept until its datagram is whole */
+	UVS_WHY_REASSEMBLY,    /* a fragment that contradicts others, or no room for it */
 	UVS_WHY_MAX
 };
 
@@ -90,6 +92,7 @@ union uvs_addr {
 #define UVS_HDR_PORTS 16   /* both ports are readable */
 #define UVS_HDR_L4 32      /* the whole fixed transport header is readable */
 #define UVS_HDR_DF 64      /* IPv4 don't fragment */
+#define UVS_HDR_ATOMIC 128 /* an atomic fragment (RFC 6946): whole, behind a Fragment header */
 
 #define UVS_TCP_FIN 1
 #define UVS_TCP_SYN 2
@@ -117,6 +120,7 @@ struct uvs_packet {
 	uint8_t *data;     /* first byte of the IP header */
 	uint32_t len;      /* of the IP datagram */
 	uint32_t mark;     /* netfilter mark */
+	uint32_t frag_max; /* largest fragment that it was put together from, 0: none (frag_max_size) */
 	struct uvs_iphdr iph;
 };
 
@@ -407,5 +411,24 @@ int uvs_encap(struct uvs_packet *p, const struct uvs_tunnel *t);
  * its length; 0 after the last; -1 if it may not or cannot be fragmented.  DF is not looked at and not
  * kept; an IPv4 packet with DF and identification 0 gets `id`. */
 int uvs_fragment(const struct uvs_packet *p, uint32_t mtu, uint32_t n, uint32_t id, uint8_t *out);
+
+/* Fragments put together, in memory bounded by `queues` unfinished datagrams (about 400 bytes each) and
+ * `blocks` of 2 KiB of payload.  An unfinished datagram is given up after 30 s (IPv6: 60 s); one whose
+ * fragments overlap or contradict each other, at once; new ones are refused while there is no room
+ * (RFC 791, RFC 8200 4.5, RFC 5722).  `seed`: for the hash.  NULL: no memory. */
+struct uvs_reasm;
+struct uvs_reasm_info {
+	uint32_t queues, blocks; /* in use */
+	uint64_t whole, expired, duplicates, contradictions, refused;
+};
+struct uvs_reasm *uvs_reasm_new(uint32_t queues, uint32_t blocks, uint32_t seed);
+void uvs_reasm_free(struct uvs_reasm *r);
+void uvs_reasm_info(const struct uvs_reasm *r, struct uvs_reasm_info *info);
+/* Returns 0 with a whole datagram in `p`, parsed, p->frag_max set unless it came whole; an atomic fragment
+ * loses its header.  UVS_WHY_GATHERED: the fragment is kept (or was there).  UVS_WHY_REASSEMBLY: drop it.
+ * Fragments of different `user` (the hook) are never put together. */
+int uvs_reassemble(struct uvs_reasm *r, struct uvs_packet *p, uint8_t user, uint64_t now);
+/* Give up what is due; uvs_reassemble() does so itself. */
+void uvs_reasm_expire(struct uvs_reasm *r, uint64_t now);
 
 #endif

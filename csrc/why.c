@@ -44,6 +44,8 @@ static const char *const names[UVS_WHY_MAX] = {
 	[UVS_WHY_APP] = "app",
 	[UVS_WHY_SEND] = "send",
 	[UVS_WHY_TUNNEL_ICMP] = "tunnel_icmp",
+	[UVS_WHY_GATHERED] = "gathered",
+	[UVS_WHY_REASSEMBLY] = "reassembly",
 };
 
 const char *uvs_why_name(int why)

@@ -21,14 +21,14 @@ from uvs.control.paths import default_socket, private_directory
 from uvs.control.server import Server
 from uvs.diverted import Diverted
 from uvs.egress import Egress, FragmentWatch
-from uvs.engine.core import Table, Why
+from uvs.engine.core import Conn, Table, Why
 from uvs.errors import UserError
 from uvs.ipvs.core import nf_hook
 from uvs.ipvs.services import Dest, Service
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict
 from uvs.ipvs.unreachable import no_neighbour
 from uvs.netfilter.diversion import Diversion
-from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
+from uvs.netfilter.netfilterqueue import Marked, NetfilterQueueDriver
 from uvs.netfilter.tool import NetfilterError
 from uvs.systemd import notify
 
@@ -36,6 +36,7 @@ log = logging.getLogger("uvs")
 
 MARK = 0x4000_0000  # the bit that says "sent by uvs"
 CONN_MAX = 1 << 28  # RECORDS_MAX, csrc/table.h
+FLUSHES = 32  # of the rules a second, for single connections
 TICK_S, SECOND_S, ESTIMATE_S = 0.1, 1.0, 2.0
 
 
@@ -114,6 +115,7 @@ class Director:
         self.state_dir = state_dir
         self.conn_max = conn_max
         self.skb = Skb()
+        self._flushes = 0
         self._undo = contextlib.ExitStack()
 
     async def run(self) -> None:
@@ -152,6 +154,7 @@ class Director:
         self.fragments = FragmentWatch()
         self._undo.callback(self.fragments.close)
         self.ipvs.largest_fragment = self._largest_fragment
+        _ = self.ipvs.reassembler  # its memory is taken now
         self.ipvs.services.observers.append(self._services_changed)
         self.ipvs.sysctl.host(frozenset(os.sched_getaffinity(0)), os.sysconf("SC_PHYS_PAGES"))
         self._read_host_settings()
@@ -168,6 +171,7 @@ class Director:
         self.diversion = Diversion(self.queue, MARK, MARK, os.environ.get("UVS_BACKEND"))
         self.diverted = Diverted(self.ipvs.services, self.diversion)
         self.diverted.adopt()
+        self.ipvs.answers_from = self._answers_from
         self._undo.callback(self.diversion.stop)
         self.diversion.start()
         for warning in self.diversion.warnings:
@@ -182,15 +186,25 @@ class Director:
 
     # ---- packets
 
-    def _packet(self, hook: int, data: bytes, mark: int, indev: int) -> bool | bytes:
+    def _packet(self, hook: int, data: bytes, mark: int, indev: int) -> bool | bytes | Marked:
         skb = self.skb
         verdict = nf_hook(self.ipvs, skb, _HOOKS[hook], data, mark, indev)
         largest = 0 if skb.made else skb.frag_max
         for index, packet in skb.sends:
             self.egress.send(index, packet, largest)
-        if verdict == Verdict.ACCEPT:
-            return skb.pkt.data if skb.modified else True
-        return False
+        if verdict != Verdict.ACCEPT:
+            return False
+        payload = skb.pkt.data if skb.modified else None
+        if skb.ipvs_property and skb.hook == Hook.LOCAL_OUT and self._is_ours_again(skb):
+            return Marked(payload, mark | MARK)
+        return True if payload is None else payload
+
+    def _is_ours_again(self, skb: Skb) -> bool:
+        """Will it come to LOCAL_IN, where it must be known as handled (ipvs_property)?
+
+        Others keep their mark: rules of routing may depend on it.
+        """
+        return self.egress.is_local(skb.iph.af, skb.iph.daddr)
 
     def _largest_fragment(self, head: bytes, indev: int) -> int:
         """What was longer than the device's MTU came in pieces, seen or not."""
@@ -207,6 +221,12 @@ class Director:
                 self.fragments.watch(svc.key.af)
             except OSError as error:
                 log.warning("fragments are not watched, large IPv6 datagrams may be refused: %s", error)
+
+    def _answers_from(self, cp: Conn) -> None:
+        """Before the request leaves, so that the first reply is seen; unless that comes too often."""
+        if self.diverted.answers_from(cp) and self._flushes < FLUSHES:
+            self._flushes += 1
+            self._flush_diversion()
 
     def _no_neighbour(self, data: bytes) -> None:
         for index, packet in no_neighbour(self.ipvs, data):
@@ -241,6 +261,7 @@ class Director:
         self.ipvs.defence.run(now, _available_pages())
         self._read_host_settings()
         self.diverted.release()
+        self._flushes = 0
         self._flush_diversion()
         try:
             if self.diversion.check():

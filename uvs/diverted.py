@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from uvs.engine.core import ConnFlag
+from uvs.engine.core import Conn, ConnFlag
 from uvs.ipvs.services import FTPPORT, Dest, Service, Services
 from uvs.ipvs.spec import ServiceKey
 from uvs.netfilter.diversion import Diversion
 from uvs.netfilter.plan import PROTOCOLS, Element
 
 UDP, ISAKMP = 17, 500
+ANSWERS_MAX = 4096
+ANSWERING = (ConnFlag.LOCALNODE, ConnFlag.TUNNEL, ConnFlag.DROUTE)
 
 
 def _every_port(key: ServiceKey) -> bool:
@@ -50,6 +52,7 @@ class Diverted:
         self._diversion = diversion
         self._held: dict[int, Element] = {}  # of destinations, by record
         self._stale: list[tuple[Element, list[Dest]]] = []
+        self._answers: dict[Element, list[Dest]] = {}  # with the servers that answer so
         services.observers.append(self._changed)
 
     def adopt(self) -> None:
@@ -63,6 +66,11 @@ class Diverted:
                 if element:
                     self._diversion.add(element)
                     self._stale.append((element, [dest]))
+        dests = (dest for svc in self._services for dest in svc.dests)
+        if any(dest.svc.key.fwmark and dest.fwd != ConnFlag.MASQ for dest in (*dests, *self._services.trash)):
+            for cp in self._services.table.conns():
+                if cp.fwmark and cp.flags & (ConnFlag.FWD_MASK | ConnFlag.TEMPLATE) in ANSWERING:
+                    self.answers_from(cp)
 
     def _changed(self, event: str, svc: Service, dest: Dest | None) -> None:
         if dest is not None:
@@ -73,6 +81,34 @@ class Diverted:
                 self._diversion.add(element)
             elif event == "del_service":
                 self._stale.append((element, [d for d in self._services.trash if d.svc is svc]))
+
+    def answers_from(self, cp: Conn) -> bool:
+        """A server of a fwmark service will answer with the connection's virtual address: divert that too.
+
+        False: nothing new. Beyond ANSWERS_MAX addresses and ports the rest are not seen by ip_vs_out.
+        """
+        dest = self._services.dest_of(cp.dest)
+        if dest is None:
+            return False
+        element = Element("answer", cp.af, cp.protocol, cp.vaddr, cp.vport)
+        servers = self._answers.get(element)
+        if servers is not None:
+            if not any(each is dest for each in servers):
+                servers.append(dest)
+            return False
+        if len(self._answers) >= ANSWERS_MAX or cp.protocol not in PROTOCOLS or not cp.vport:
+            return False
+        self._answers[element] = [dest]
+        self._diversion.add(element)
+        return True
+
+    def _release_answers(self) -> None:
+        """Servers that are gone answer no more once their connections are."""
+        for element, servers in tuple(self._answers.items()):
+            servers[:] = [d for d in servers if d.rec.refcnt]
+            if not servers:
+                del self._answers[element]
+                self._diversion.discard(element)
 
     def _hold(self, dest: Dest, wanted: Element | None) -> None:
         held = self._held.pop(dest.rec.index, None)
@@ -86,6 +122,7 @@ class Diverted:
 
     def release(self) -> None:
         """Let go of what has no connection any more; to be called about once a second."""
+        self._release_answers()
         waiting, self._stale = self._stale, []
         for element, dests in waiting:
             # One without connections gets none again, and its record may soon be another's.

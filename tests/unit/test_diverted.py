@@ -106,3 +106,29 @@ def test_the_record_of_a_freed_server_is_not_looked_at(world):
     world.pass_time(901)
     world.local_in(tcp(CIP, 1025, VIP, 81))
     assert SERVICE not in held(world)
+
+
+def test_servers_of_a_fwmark_service_answer_from_where_the_connections_say(world):
+    """DR: by virtual address and port, while the server has a connection; NAT servers answer as themselves."""
+    world.ipvs.answers_from = world.diverted.answers_from
+    svc = world.service(fwmark=7)
+    world.server(svc, RIP[1], fwd=DROUTE)
+    world.local_in(tcp(CIP, 1024, VIP, 80), mark=7)
+    world.local_in(tcp(CIP, 1025, VIP, 80), mark=7)
+    answer = Element("answer", AF_INET, 6, packed(VIP), 80)
+    assert held(world) == {Element("mark", AF_INET, mark=7), answer}
+    assert world.paper.held[answer] == 1
+    again = Paper()
+    Diverted(world.ipvs.services, again).adopt()
+    assert again.held[answer] == 1, "after a restart too"
+    world.ipvs.services.del_service(svc.key)
+    assert answer in held(world)
+    world.pass_time(1000)
+    assert held(world) == set()
+
+
+def test_a_nat_server_of_a_fwmark_service_answers_as_itself(world):
+    world.ipvs.answers_from = world.diverted.answers_from
+    world.server(world.service(fwmark=7), RIP[1], fwd=MASQ)
+    world.local_in(tcp(CIP, 1024, VIP, 80), mark=7)
+    assert {element.kind for element in held(world)} == {"mark", "server"}

@@ -24,6 +24,7 @@ from uvs.engine.names import (
     Why,
 )
 from uvs.engine.packet import Header, Packet, checksum, crc32c, tunnel_hlen
+from uvs.engine.reassembly import Reassembler
 from uvs.engine.table import (
     Conn,
     DestRecord,
@@ -55,6 +56,7 @@ __all__ = [
     "Hdr",
     "Header",
     "Packet",
+    "Reassembler",
     "ServiceRecord",
     "Table",
     "TableError",

@@ -78,6 +78,8 @@ class Why(enum.IntEnum):
     APP = lib.UVS_WHY_APP
     SEND = lib.UVS_WHY_SEND
     TUNNEL_ICMP = lib.UVS_WHY_TUNNEL_ICMP
+    GATHERED = lib.UVS_WHY_GATHERED
+    REASSEMBLY = lib.UVS_WHY_REASSEMBLY
 
     @property
     def label(self) -> str:
@@ -95,6 +97,7 @@ class Hdr:
     PORTS: Final[int] = lib.UVS_HDR_PORTS
     L4: Final[int] = lib.UVS_HDR_L4
     DF: Final[int] = lib.UVS_HDR_DF
+    ATOMIC: Final[int] = lib.UVS_HDR_ATOMIC
 
 
 class ConnFlag:

@@ -120,6 +120,7 @@ class Packet:
 
     len = number("len", "bytes of the IP datagram")
     mark = number("mark", "netfilter mark")
+    frag_max = number("frag_max", "bytes of the largest fragment that `Reassembler` made it from; 0: none")
 
     def l4_csum_ok(self) -> bool:
         """Is the transport (or ICMP) checksum right? False for fragments."""

@@ -18,6 +18,7 @@ from uvs.ipvs.xmit import TRANSMITTERS, ip_vs_bypass_xmit, ip_vs_icmp_xmit, too_
 ICMP, TCP, UDP, ICMPV6 = 1, 6, 17, 58
 HEAD = 40  # bytes that tell a datagram
 FTPDATA = 20
+GATHERED = frozenset({ICMP, TCP, UDP, 132})  # IPv4: those that IPVS looks into
 V4_ERRORS = frozenset({3, 4, 11})  # unreachable, source quench, time exceeded
 
 
@@ -57,6 +58,42 @@ def own_packets(ipvs: NetnsIpvs, skb: Skb) -> None:
 
 
 def _handlers(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
+    if not skb.iph.flags & (Hdr.FRAGMENT | Hdr.ATOMIC):
+        return _hooked(ipvs, skb)
+    verdict = ip_vs_gather_frags(ipvs, skb)
+    if verdict is not None:
+        return verdict
+    verdict = _hooked(ipvs, skb)
+    if verdict == NF_ACCEPT and skb.frag_max and skb.iph.af != AF_INET and skb.hook != Hook.LOCAL_IN:
+        # ip6_fragment() refuses a packet that was whole again for us alone: it is not cut if accepted.
+        route = ipvs.routes.find(skb.iph.af, skb.iph.daddr)
+        if route and not route.local:
+            skb.sends.append((route.index, skb.pkt.data))
+            return NF_STOLEN
+    return verdict
+
+
+def ip_vs_gather_frags(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
+    """ip_vs_gather_frags, and nf_defrag_ipv6, which IPVS turns on: fragments put together, each hook's apart.
+
+    Where the kernel's own defragmentation is on, none come here. None: it is whole now, or not one of those
+    that IPVS waits for.
+    """
+    if skb.iph.af == AF_INET and skb.iph.protocol not in GATHERED:
+        return None
+    why = ipvs.reassembler.gather(skb.pkt, skb.hook, skb.now)
+    if skb.walk:
+        said = "whole" if not why else "kept until it is whole" if why == Why.GATHERED else "dropped"
+        skb.walk.step(0, "ip_vs_gather_frags", said, length=skb.pkt.len)
+    if why:
+        skb.why = Why(why)
+        return NF_STOLEN if why == Why.GATHERED else NF_DROP
+    skb.frag_max = skb.pkt.frag_max
+    skb.modified = True
+    return None
+
+
+def _hooked(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
     if skb.hook == Hook.FORWARD:
         verdict = ip_vs_forward_icmp(ipvs, skb)
         return ip_vs_out(ipvs, skb) if verdict == NF_ACCEPT else verdict
@@ -135,6 +172,8 @@ def ip_vs_in(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
         record.step(1, "ip_vs_set_state", cp.state_name, direction="INPUT", timeout=cp.timeout)
     transmit = TRANSMITTERS.get(cp.flags & ConnFlag.FWD_MASK)
     verdict = transmit(ipvs, skb, cp, iph) if transmit else skb.accept(Why.LOCAL)
+    if verdict == NF_ACCEPT:
+        skb.ipvs_property = True  # ip_vs_send_or_cont(): it comes to LOCAL_IN still
     _count_in_packet(ipvs, cp)
     one_packet = cp.flags & ConnFlag.ONE_PACKET
     table.conn_put(cp, skb.now)  # a one-packet connection is gone after this
@@ -203,6 +242,8 @@ def conn_schedule(
         return None, skb.drop(Why.DROP_RATE)
     cp = ip_vs_schedule(ipvs, svc, skb, iph)
     if cp:
+        if svc.key.fwmark and cp.flags & ConnFlag.FWD_MASK != ConnFlag.MASQ:
+            ipvs.answers_from(cp)
         return cp, NF_ACCEPT
     if skb.why == Why.NONE:
         return None, ip_vs_leave(ipvs, svc, skb, iph)

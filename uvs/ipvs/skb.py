@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from functools import cached_property
 from typing import Final
 
-from uvs.engine.core import AF_INET, AF_INET6, Header, Packet, Table, Why
+from uvs.engine.core import AF_INET, AF_INET6, Conn, Header, Packet, Reassembler, Table, Why
 from uvs.ipvs.defence import Defence
 from uvs.ipvs.icmp_limit import IcmpLimit
 from uvs.ipvs.route import Routes
@@ -110,6 +111,9 @@ class NetnsIpvs:
         self.services.observers.append(self._services_changed)
         self._nodest = False  # a destination was deleted while expire_nodest_conn was set
         self.recorder = Recorder()
+        # Told of each new connection of a fwmark service whose server answers with the virtual address:
+        # nothing else tells beforehand where its replies come from.
+        self.answers_from: Callable[[Conn], None] = lambda cp: None
         self.largest_fragment: Callable[[bytes, int], int] = lambda head, indev: 0  # see `frag_max` of `Skb`
         self.why: list[int] = [0] * len(Why)
         self.icmp_limit = {AF_INET: IcmpLimit(), AF_INET6: IcmpLimit()}
@@ -118,6 +122,11 @@ class NetnsIpvs:
         self.auto_flowlabels = True  # net.ipv6.auto_flowlabels: our own packets have one
         self.flow_seed = 0
         self.ident = 1  # IP identification of our own packets
+
+    @cached_property
+    def reassembler(self) -> Reassembler:
+        """Fragments that wait for the rest of their datagram."""
+        return Reassembler()
 
     def _services_changed(self, event: str, svc: Service, dest: Dest | None) -> None:
         if event == "del_dest" and self.sysctl.expire_nodest_conn:

@@ -104,18 +104,18 @@ class Diversion:
 
     def add(self, element: Element) -> None:
         """Divert it from the next flush() on. Counted: as many discards take it out again."""
-        entry = element.entry()
-        self._references[entry] = self._references.get(entry, 0) + 1
-        self._touched.add(entry)
+        for entry in element.entries():
+            self._references[entry] = self._references.get(entry, 0) + 1
+            self._touched.add(entry)
 
     def discard(self, element: Element) -> None:
         """Take back one add(). Raises KeyError if there is none left."""
-        entry = element.entry()
-        if self._references[entry] == 1:
-            del self._references[entry]
-        else:
-            self._references[entry] -= 1
-        self._touched.add(entry)
+        for entry in element.entries():
+            if self._references[entry] == 1:
+                del self._references[entry]
+            else:
+                self._references[entry] -= 1
+            self._touched.add(entry)
 
     def flush(self) -> None:
         """Bring the kernel's sets to what was added and discarded: one batch, whatever its size.

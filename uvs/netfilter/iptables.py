@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import product
 
 from uvs.netfilter import nfnetlink, xtables
 from uvs.netfilter.backend import ipv6_enabled
@@ -23,6 +24,8 @@ SET_TYPES = {
     Set.VIPS: "hash:ip",
     Set.SERVERS: "hash:ip,port",
     Set.REALS: "hash:ip",
+    Set.ANSWERS: "hash:ip,port",
+    Set.HOSTS: "hash:ip",
 }
 MAXELEM = 1 << 20
 LOOK_AGAIN_S = 10
@@ -32,6 +35,9 @@ ICMPV6_ERRORS = (1, 2, 3, 4, 100, 101, 127)
 # A match on a socket switches defragmentation on for the whole namespace while the rule exists
 # (net/netfilter/xt_socket.c, socket_mt_v1_check()); no packet has these destinations at PREROUTING.
 NEVER = {AF_INET: "255.255.255.255", AF_INET6: "ff02::dead"}
+# Every fragment, the first ones too (`-f` leaves them out): a datagram of which only some reach us would be
+# lost.
+FRAGMENT = {AF_INET: "-m u32 --u32 4&0x3FFF=1:0x3FFF", AF_INET6: "-m frag"}
 
 
 def set_name(which_set: Set, af: int) -> str:
@@ -86,13 +92,19 @@ def defragmented(af: int) -> dict[str, list[str]]:
     return {"PREROUTING": [f"-d {NEVER[af]} -m socket --nowildcard -j ACCEPT"]}
 
 
-def diverted(plan: Plan, af: int) -> dict[str, list[str]]:
-    """Chains that queue what the plan says. No bypass: without a director the packets are dropped."""
+def diverted(plan: Plan, af: int, fragments: bool = False) -> dict[str, list[str]]:
+    """Chains that queue what the plan says. No bypass: without a director the packets are dropped.
+
+    `fragments`: divert fragments too, since nothing puts them together before.
+    """
     icmp = "icmp" if af == AF_INET else "icmpv6"
     queue = {each: f"-j NFQUEUE --queue-num {number}" for each, number in plan.queues.items()}
     replies = [
         f"-m set --match-set {set_name(Set.SERVERS, af)} src,src {queue[Class.REPLY]}",
         f"! -p {icmp} -m set --match-set {set_name(Set.REALS, af)} src {queue[Class.REPLY]}",
+        f"-m set --match-set {set_name(Set.SERVICES, af)} src,src {queue[Class.REPLY]}",
+        f"! -p {icmp} -m set --match-set {set_name(Set.VIPS, af)} src {queue[Class.REPLY]}",
+        f"-m set --match-set {set_name(Set.ANSWERS, af)} src,src {queue[Class.REPLY]}",
     ]
     requests = [
         f"-m set --match-set {set_name(Set.SERVICES, af)} dst,dst {queue[Class.REQUEST]}",
@@ -104,10 +116,16 @@ def diverted(plan: Plan, af: int) -> dict[str, list[str]]:
         types = ICMP_ERRORS if af == AF_INET else ICMPV6_ERRORS
         errors = [f"-p {icmp} --{icmp}-type {number} {queue[Class.ICMP]}" for number in types]
     ours = [f"-m mark --mark {plan.mark:#x}/{plan.mask:#x} -j RETURN"] if plan.mask else []
+    of, to = [
+        [f"{FRAGMENT[af]} -m set --match-set {set_name(Set.HOSTS, af)} {end} {queue[Class.REPLY]}"]
+        if fragments
+        else []
+        for end in ("src", "dst")
+    ]
     return {
-        "INPUT": [*replies, *requests, *errors],
-        "FORWARD": [*replies, *errors],
-        "OUTPUT": [*ours, *replies, *requests, *errors],
+        "INPUT": [*ours, *of, *to, *replies, *requests, *errors],
+        "FORWARD": [*of, *replies, *errors],
+        "OUTPUT": [*ours, *of, *to, *replies, *requests, *errors],
     }
 
 
@@ -186,6 +204,7 @@ class Iptables:
         self._variant = variant
         self._parts: dict[int, list[str]] = {}  # family: working parts of the raw table; missing: no family
         self._table: dict[int, str] = {}  # family: the table that diverts
+        self._fragments: dict[int, bool] = {}  # family: are fragments diverted?
         self._shape: dict[int, object] = {}  # family: what the rules in the kernel were made from
         self._expected: dict[tuple[int, str], tuple[str, ...]] = {}
         self._plan: Plan | None = None  # what the sets were filled from
@@ -274,7 +293,7 @@ class Iptables:
         if stale and self.intact():
             for af in stale:
                 table = self._table[af]
-                chains = diverted(plan, af)
+                chains = self._diverted(plan, af)
                 self._restore(af, restore(table, chains, list(chains), first=False))
                 self._shape[af] = self._shape_of(plan, af)
             self._note()
@@ -359,35 +378,44 @@ class Iptables:
         """First installation: use what this kernel has, and say what it lacks."""
         family = "IPv4" if af == AF_INET else "IPv6"
         working: list[str] = []
+        lacking: dict[str, str] = {}
         for part in ("notrack", "defrag"):
             chains = self._raw(af, [*working, part])
             try:
                 self._restore(af, restore("raw", chains, self._jumps(af, "raw"), first=True))
                 working.append(part)
             except ToolError as error:
-                lacks = (
-                    "replies of real servers pass through conntrack"
-                    if part == "notrack"
-                    else f"fragments of {family} replies may not be translated"
-                )
-                self.warnings.append(f"{lacks} (table raw, {part}: {error})")
-        tried = []
-        for table in ("security", "mangle"):
+                lacking[part] = f"table raw, {part}: {error}"
+        if "notrack" in lacking:
+            self.warnings.append(f"replies of real servers pass through conntrack ({lacking['notrack']})")
+        tried: dict[tuple[str, bool], str] = {}
+        # Where nothing puts fragments together before our hooks, they are diverted as they come.
+        for table, fragments in product(
+            ("security", "mangle"), (True, False) if "defrag" in lacking else (False,)
+        ):
+            self._fragments[af] = fragments
             try:
-                self._restore(af, restore(table, diverted(plan, af), self._jumps(af, table), first=False))
+                chains = self._diverted(plan, af)
+                self._restore(af, restore(table, chains, self._jumps(af, table), first=False))
             except ToolError as error:
-                tried.append(f"table {table}: {error}")
+                tried[table, fragments] = f"table {table}: {error}"
                 continue
-            if table == "mangle":
-                self.warnings.append(
-                    f"{family} packets are diverted in table mangle, before the filter rules ({tried[0]})"
-                )
             break
         else:
-            raise ToolError("; ".join(tried))
+            raise ToolError("; ".join(dict.fromkeys(tried.values())))
+        if table == "mangle":
+            why = next(iter(tried.values()))
+            self.warnings.append(
+                f"{family} packets are diverted in table mangle, before the filter rules ({why})"
+            )
+        if "defrag" in lacking and not fragments:
+            self.warnings.append(f"fragments of {family} packets are not handled ({lacking['defrag']})")
         self._parts[af] = working
         self._table[af] = table
         self._shape[af] = self._shape_of(plan, af)
+
+    def _diverted(self, plan: Plan, af: int) -> dict[str, list[str]]:
+        return diverted(plan, af, self._fragments[af])
 
     def _jumps(self, af: int, table: str) -> list[str]:
         listing = self._try_list(af, table)
@@ -395,7 +423,7 @@ class Iptables:
 
     def _fill(self, af: int, plan: Plan) -> None:
         table = self._table[af]
-        batch = restore(table, diverted(plan, af), self._jumps(af, table), first=False)
+        batch = restore(table, self._diverted(plan, af), self._jumps(af, table), first=False)
         if raw := self._raw(af, self._parts[af]):
             batch = restore("raw", raw, self._jumps(af, "raw"), first=True) + batch
         self._restore(af, batch)

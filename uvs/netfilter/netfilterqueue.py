@@ -13,7 +13,7 @@ import socket
 import time
 import warnings
 from collections.abc import Callable
-from typing import cast
+from typing import NamedTuple, cast
 
 from netfilterqueue import COPY_PACKET, NetfilterQueue, Packet
 
@@ -21,8 +21,16 @@ from uvs.netfilter import nfnetlink
 from uvs.netfilter.diversion import NO_PRIVILEGE, queue_taken
 from uvs.netfilter.tool import NetfilterError
 
-# (hook NF_INET_*, IP datagram, mark, input ifindex) -> accept, drop, or accept with this payload.
-Handler = Callable[[int, bytes, int, int], bool | bytes]
+
+class Marked(NamedTuple):
+    """ACCEPT with another mark, and another payload unless None."""
+
+    payload: bytes | None
+    mark: int
+
+
+# (hook NF_INET_*, IP datagram, mark, input ifindex) -> accept, drop, or accept with this payload (and mark).
+Handler = Callable[[int, bytes, int, int], bool | bytes | Marked]
 
 log = logging.getLogger(__name__)
 
@@ -130,17 +138,15 @@ class NetfilterQueueDriver:
         if number != self._last_id + 1:
             self.lost += (number - self._last_id - 1) & 0xFFFFFFFF
         self._last_id = number
-        verdict: bool | bytes = False
+        verdict: bool | bytes | Marked = False
         try:
             data = packet.get_payload()
             if is_cut(data):
                 self.cut += 1
             else:
                 verdict = self._handle(packet.hook, data, packet.get_mark(), packet.indev)
-                if verdict.__class__ is bytes:
-                    if len(verdict) > COPY_RANGE:
-                        raise ValueError(f"a payload of {len(verdict)} bytes fits no verdict")
-                    packet.set_payload(verdict)
+                if verdict.__class__ is not bool:
+                    self._change(packet, cast(bytes | Marked, verdict))
         except Exception as error:
             verdict = False
             self._failed(error)
@@ -149,6 +155,16 @@ class NetfilterQueueDriver:
                 packet.accept()
             else:
                 packet.drop()
+
+    @staticmethod
+    def _change(packet: Packet, verdict: bytes | Marked) -> None:
+        payload, mark = verdict if isinstance(verdict, Marked) else (verdict, None)
+        if payload is not None:
+            if len(payload) > COPY_RANGE:
+                raise ValueError(f"a payload of {len(payload)} bytes fits no verdict")
+            packet.set_payload(payload)
+        if mark is not None:
+            packet.set_mark(mark)
 
     def _failed(self, error: Exception) -> None:
         self.errors += 1

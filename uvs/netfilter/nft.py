@@ -23,9 +23,12 @@ from uvs.netfilter.plan import (
 from uvs.netfilter.tool import ToolError, run, which
 
 TABLE = "uvs"
+# Every fragment, the first ones too: a datagram of which only some reach us would be lost.
+FRAGMENT = {AF_INET: "ip frag-off & 0x3fff != 0", AF_INET6: "exthdr frag exists"}
 # net/netfilter/ipvs/ip_vs_core.c, ip_vs_ops4: our one chain holds both directions of a hook.
 PRIORITIES = {"input": 99, "forward": 99, "output": -99}
 FAMILIES = (AF_INET, AF_INET6)
+ADDRESSES = (Set.VIPS, Set.REALS, Set.HOSTS)  # sets of addresses alone
 
 
 def set_name(which_set: Set, af: int) -> str:
@@ -38,14 +41,14 @@ def set_type(which_set: Set, af: int) -> str:
     address = "ipv4_addr" if af == AF_INET else "ipv6_addr"
     if which_set is Set.MARKS:
         return "mark"
-    return address if which_set in (Set.VIPS, Set.REALS) else f"{address} . inet_proto . inet_service"
+    return address if which_set in ADDRESSES else f"{address} . inet_proto . inet_service"
 
 
 def member(entry: Entry) -> str:
     """A set member as nft writes it."""
     if entry.set is Set.MARKS:
         return f"{entry.mark:#x}"
-    if entry.set in (Set.VIPS, Set.REALS):
+    if entry.set in ADDRESSES:
         return entry.text
     return f"{entry.text} . {PROTOCOLS[entry.protocol]} . {entry.port}"
 
@@ -81,7 +84,7 @@ def ruleset(
     ask a kernel what it knows without touching traffic.
     """
     queue = {each: f"queue num {number}" for each, number in plan.queues.items()}
-    requests, replies, untracked = [], [], []
+    requests, replies, untracked, to, of = [], [], [], [], []
     for af, ip, icmp in ((AF_INET, "ip", "icmp"), (AF_INET6, "ip6", "ipv6-icmp")):
         other = f"meta l4proto != {icmp}"
         family = f"meta nfproto {'ipv4' if af == AF_INET else 'ipv6'}"
@@ -94,7 +97,13 @@ def ruleset(
         replies += [
             f"{ip} saddr . meta l4proto . th sport {names[Set.SERVERS]} {queue[Class.REPLY]}",
             f"{ip} saddr {names[Set.REALS]} {other} {queue[Class.REPLY]}",
+            f"{ip} saddr . meta l4proto . th sport {names[Set.SERVICES]} {queue[Class.REPLY]}",
+            f"{ip} saddr {names[Set.VIPS]} {other} {queue[Class.REPLY]}",
+            f"{ip} saddr . meta l4proto . th sport {names[Set.ANSWERS]} {queue[Class.REPLY]}",
         ]
+        if "fragments" in parts:
+            of.append(f"{FRAGMENT[af]} {ip} saddr {names[Set.HOSTS]} {queue[Class.REPLY]}")
+            to.append(f"{FRAGMENT[af]} {ip} daddr {names[Set.HOSTS]} {queue[Class.REPLY]}")
         untracked += [
             f"{ip} saddr . meta l4proto . th sport {names[Set.SERVERS]} notrack",
             f"{ip} daddr . meta l4proto . th dport {names[Set.SERVERS]} notrack",
@@ -112,15 +121,15 @@ def ruleset(
         "icmp_errors": ("", []),
         "input": (
             f"type filter hook input priority {PRIORITIES['input']};",
-            [*replies, *requests, "jump icmp_errors"],
+            [*ours, *of, *to, *replies, *requests, "jump icmp_errors"],
         ),
         "forward": (
             f"type filter hook forward priority {PRIORITIES['forward']};",
-            [*replies, "jump icmp_errors"],
+            [*of, *replies, "jump icmp_errors"],
         ),
         "output": (
             f"type filter hook output priority {PRIORITIES['output']};",
-            [*ours, *replies, *requests, "jump icmp_errors"],
+            [*ours, *of, *to, *replies, *requests, "jump icmp_errors"],
         ),
     }
     if "notrack" in parts:
@@ -230,7 +239,14 @@ class Nft:
 
     def _find_parts(self, plan: Plan) -> None:
         """First installation: use what this kernel has, and say what it lacks."""
-        attempts = (("notrack", "defrag"), ("notrack",), ("defrag",), ())
+        attempts = (
+            ("notrack", "defrag"),
+            ("notrack", "fragments"),
+            ("notrack",),
+            ("defrag",),
+            ("fragments",),
+            (),
+        )
         first: ToolError | None = None
         for parts in attempts:
             try:
@@ -244,8 +260,8 @@ class Nft:
             raise first or ToolError("nft: nothing works")
         if "notrack" not in self._parts:
             self.warnings.append(f"replies of real servers pass through conntrack (notrack: {first})")
-        if "defrag" not in self._parts:
-            self.warnings.append(f"fragments of replies may not be translated (defragmentation: {first})")
+        if not {"defrag", "fragments"} & set(self._parts):
+            self.warnings.append(f"fragments are not handled (defragmentation: {first})")
 
     def _note(self) -> None:
         """Remember how the kernel lists our table, to know it again."""

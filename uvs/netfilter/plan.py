@@ -4,11 +4,16 @@ A packet is diverted
 
 * at LOCAL_IN and LOCAL_OUT if its destination is a virtual service or its mark one of a fwmark service (a
   request);
-* at LOCAL_IN, FORWARD and LOCAL_OUT if its source is a NAT server (a reply);
+* at LOCAL_IN, FORWARD and LOCAL_OUT if its source is a NAT server, or the virtual service itself, since DR
+  and TUN servers answer with its address (a reply);
 * at all three if it is an ICMP error, while a service of its family exists
 
-but never at LOCAL_OUT if it bears our own mark: we sent it. Traffic from and to the servers is not
-tracked. ip_vs registers at the same hooks (net/netfilter/ipvs/ip_vs_core.c, ip_vs_ops4).
+but never at LOCAL_OUT and LOCAL_IN if it bears our own mark: we sent or handled it (`ipvs_property`). Traffic
+from and to the servers is not tracked. ip_vs registers at the same hooks (net/netfilter/ipvs/ip_vs_core.c,
+ip_vs_ops4).
+
+Only the first fragment of a datagram has ports. Where the kernel does not put fragments together for us, all
+those of hosts that we know are diverted, and the hook path does it.
 """
 
 from __future__ import annotations
@@ -46,6 +51,8 @@ class Set(enum.StrEnum):
     SERVERS = "servers"  # address, protocol, port of real servers
     REALS = "reals"  # addresses of real servers on every port
     MARKS = "marks"  # marks of fwmark services
+    ANSWERS = "answers"  # address, protocol, port that DR and TUN servers of fwmark services answer from
+    HOSTS = "hosts"  # addresses of all of the above: what fragments can be matched by
 
     @property
     def is_service(self) -> bool:
@@ -73,13 +80,14 @@ class Entry(NamedTuple):
 class Element:
     """Something whose packets are to be diverted.
 
-    `kind`: "service" (`addr`, `protocol`, `port`), "server" (a NAT real server: the same) or "mark" (a fwmark
-    service of family `af`). `addr` is packed, ports are host-order numbers. Port 0 means every port, and so
+    `kind`: "service" (`addr`, `protocol`, `port`), "server" (a NAT real server: the same), "answer" (an
+    address that servers of a fwmark service answer from: the same) or "mark" (a fwmark service of family
+    `af`). `addr` is packed, ports are host-order numbers. Port 0 means every port, and so
     does 21: FTP's data connections use ports nobody knows beforehand. A server of such a service, or of a
     mark service without ports, is to be given with port 0.
     """
 
-    kind: Literal["service", "server", "mark"]
+    kind: Literal["service", "server", "answer", "mark"]
     af: int
     protocol: int = 0
     addr: bytes = b""
@@ -96,12 +104,19 @@ class Element:
             return Entry(Set.MARKS, self.af, mark=self.mark)
         if len(self.addr) != (4 if self.af == AF_INET else 16):
             raise ValueError(f"an address of {len(self.addr)} bytes is not of family {self.af}")
-        if self.port in (0, FTP_PORT):
+        if self.port in (0, FTP_PORT) and self.kind != "answer":
             return Entry(Set.VIPS if self.kind == "service" else Set.REALS, self.af, self.addr)
         if self.protocol not in PROTOCOLS or not 0 < self.port < 65536:
             raise ValueError(f"protocol {self.protocol}, port {self.port} is no service")
-        which = Set.SERVICES if self.kind == "service" else Set.SERVERS
-        return Entry(which, self.af, self.addr, self.protocol, self.port)
+        return Entry(_BY_PORT[self.kind], self.af, self.addr, self.protocol, self.port)
+
+    def entries(self) -> list[Entry]:
+        """All set members that it needs."""
+        entry = self.entry()
+        return [entry, Entry(Set.HOSTS, self.af, self.addr)] if self.addr else [entry]
+
+
+_BY_PORT = {"service": Set.SERVICES, "server": Set.SERVERS, "answer": Set.ANSWERS}
 
 
 class Plan:

@@ -1,7 +1,7 @@
 """What is not balanced, what cannot go, what lies: verdict, reason, and what the sender is told."""
 
 import pytest
-from scapy.layers.inet import ICMP, IP, IPerror, TCPerror, fragment
+from scapy.layers.inet import ICMP, IP, IPerror, TCPerror
 from scapy.layers.inet6 import ICMPv6DestUnreach, ICMPv6PacketTooBig, ICMPv6TimeExceeded, IPv6
 from scapy.packet import Raw
 from support.world import (
@@ -42,7 +42,6 @@ STOLEN, ACCEPT, DROP = Verdict.STOLEN, Verdict.ACCEPT, Verdict.DROP
         (ip(CIP, VIP) / ICMP(type=8), Why.ICMP_TYPE),
         (IP(src=CIP, dst=VIP, proto=47) / Raw(b"x" * 20), Why.PROTOCOL),
         (tcp(CIP, 1024, "224.0.0.5", 80), Why.NOT_FOR_HOST),
-        (IP(src=CIP, dst=VIP, proto=6, frag=100) / Raw(b"x" * 40), Why.FRAGMENT),
     ],
     ids=lambda v: v.label if isinstance(v, Why) else v.summary(),
 )
@@ -219,12 +218,6 @@ def test_short_and_lying_packets(world, packet, verdict, why):
     world.server(world.service(), RIP[1])
     out = world.local_in(packet)
     assert (out.verdict, out.why, out.sent) == (verdict, why, [])
-
-
-def test_first_fragment_of_a_datagram_is_scheduled_like_any_packet(world):
-    world.server(world.service(VIP, 53, 17), RIP[1], 53)
-    first, *_ = fragment(udp(CIP, 1024, VIP, 53, b"x" * 3000), fragsize=1400)
-    assert world.local_in(first).why == Why.FORWARDED
 
 
 def test_table_full(world):

@@ -70,7 +70,7 @@ def test_what_was_added_before_the_start_is_installed_at_once(backend: Notebook)
     made = Diversion(0, 1, 1)
     made.add(WEB)
     made.start()
-    assert backend.said == [("install", {WEB.entry()}, set())]
+    assert backend.said == [("install", {*WEB.entries()}, set())]
 
 
 @pytest.mark.parametrize(("left", "said"), [(None, [("remove", set(), set())]), ({0}, [])])
@@ -89,7 +89,7 @@ def test_a_burst_is_one_change_and_only_what_differs(backend: Notebook, started:
         started.add(element)
     started.discard(WEB)
     started.flush()
-    assert backend.said == [("change", {WEB.entry(), FTP.entry()}, set())]
+    assert backend.said == [("change", {*WEB.entries(), *FTP.entries()}, set())]
     started.discard(FTP)
     started.add(WEB)
     started.discard(WEB)
@@ -99,7 +99,7 @@ def test_a_burst_is_one_change_and_only_what_differs(backend: Notebook, started:
     started.discard(ANY)
     started.discard(WEB)
     started.flush()
-    assert backend.said[1:] == [("change", set(), {ANY.entry(), WEB.entry()})]
+    assert backend.said[1:] == [("change", set(), {*ANY.entries(), *WEB.entries()})]
 
 
 def test_one_discard_too_many(started: Diversion) -> None:
@@ -111,7 +111,7 @@ def test_a_change_that_fails_makes_all_of_it_again(backend: Notebook, started: D
     backend.refuses = True
     started.add(WEB)
     started.flush()
-    assert backend.said == [("install", {WEB.entry()}, set())]
+    assert backend.said == [("install", {*WEB.entries()}, set())]
     assert (started.check(), started.check(), started.put_back) == (True, False, 1)
 
 
@@ -124,7 +124,7 @@ def test_what_could_not_be_made_again_is_tried_by_each_check(backend: Notebook, 
             attempt()
     backend.full = False
     assert (started.check(), started.check()) == (True, False)
-    assert backend.said == [("install", {WEB.entry()}, set())]
+    assert backend.said == [("install", {*WEB.entries()}, set())]
 
 
 def test_check_puts_back(backend: Notebook, started: Diversion) -> None:

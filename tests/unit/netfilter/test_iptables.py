@@ -67,3 +67,31 @@ def test_rules_follow_the_plan() -> None:
     rules = [rule for chains in (four, six) for chain in chains.values() for rule in chain]
     assert not [rule for rule in rules if "bypass" in rule]
     assert not [rule for chain in six.values() for rule in chain if "-p icmpv6 --" in rule or "0x9" in rule]
+
+
+def test_fragments_are_diverted_by_host_alone() -> None:
+    """Later ones have no port; the first must come along, or the datagram is lost."""
+    plan = Plan(dict.fromkeys(Class, 0), 0, 0)
+    for af, match in ((AF_INET, "-m u32 --u32 4&0x3FFF=1:0x3FFF"), (AF_INET6, "-m frag")):
+        name = f"uvs{4 if af == AF_INET else 6}-hosts"
+        of, to = (
+            f"{match} -m set --match-set {name} {end} -j NFQUEUE --queue-num 0" for end in ("src", "dst")
+        )
+        chains = diverted(plan, af, fragments=True)
+        assert {name: rules[:2] for name, rules in chains.items() if name != "FORWARD"} == {
+            "INPUT": [of, to],
+            "OUTPUT": [of, to],
+        }
+        assert chains["FORWARD"][0] == of
+        assert to not in chains["FORWARD"], "what is on its way to a server by itself is not ours"
+        assert not [rule for rules in diverted(plan, af).values() for rule in rules if match in rule]
+
+
+def test_servers_that_answer_with_the_virtual_address_are_seen() -> None:
+    """DR and TUN: by the service's own address, at all three hooks; what we handled is let pass."""
+    plan = Plan(dict.fromkeys(Class, 0), 0x4000, 0x4000)
+    chains = diverted(plan, AF_INET)
+    for hook in ("INPUT", "FORWARD", "OUTPUT"):
+        for each in ("services", "answers"):
+            assert f"-m set --match-set uvs4-{each} src,src -j NFQUEUE --queue-num 0" in chains[hook]
+    assert chains["INPUT"][0] == chains["OUTPUT"][0] == "-m mark --mark 0x4000/0x4000 -j RETURN"
