@@ -150,7 +150,7 @@ READ: list[tuple[str, Any, str, dict[str, Any]]] = [
         "PORTS L4 FRAGMENT",
         PORTS | {"len": 48, "fragoffs": 0},
     ),
-    ("v6 atomic fragment", V6 / IPv6ExtHdrFragment() / T, "PORTS L4", PORTS | {"len": 48}),
+    ("v6 atomic fragment", V6 / IPv6ExtHdrFragment() / T, "PORTS L4 ATOMIC", PORTS | {"len": 48}),
     (
         "v6 later fragment",
         V6 / IPv6ExtHdrFragment(offset=185, nh=6) / bytes(64),
@@ -169,7 +169,7 @@ READ: list[tuple[str, Any, str, dict[str, Any]]] = [
     (
         "v6 sixteen extension headers and a fragment header",
         chain(60, 16, 44) / IPv6ExtHdrFragment(nh=6) / T,
-        "PORTS L4",
+        "PORTS L4 ATOMIC",
         {"len": 176},
     ),
     ("bytes after the datagram", Raw(bytes(V4 / U) + b"trailer"), "PORTS L4", {"end": 28}),
