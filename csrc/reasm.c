@@ -37,8 +37,8 @@ struct queue {
 	uint32_t meat;        /* bytes that are there */
 	uint32_t largest, largest_df;
 	uint32_t hnext, older, younger;
-	uint16_t hlen, next;  /* of the first fragment: bytes before its payload, where the protocol stands */
-	uint8_t complete;     /* the last fragment is there, `len` is final */
+	uint16_t hlen, next; /* of the first fragment: bytes before its payload, where the protocol stands */
+	uint8_t complete; /* the last fragment is there, `len` is final */
 	uint8_t header[HEADERS_MAX];
 };
 
@@ -230,7 +230,8 @@ static int read_piece(const struct uvs_packet *p, struct piece *f)
 	}
 	at = h->off + IP6_HLEN;
 	field = h->off + IP6_NEXT;
-	while ((len = ip6_exthdr_len(p->data, at, h->end, p->data[field])) > 0 && p->data[field] != IP_FRAGMENT) {
+	while ((len = ip6_exthdr_len(p->data, at, h->end, p->data[field])) > 0 &&
+	       p->data[field] != IP_FRAGMENT) {
 		field = at;
 		at += (uint32_t)len;
 	}
