@@ -17,11 +17,6 @@ enum {
 	SACK_BLOCK = 8,
 };
 
-static uint32_t get32(const uint8_t *p)
-{
-	return (uint32_t)get16(p) << 16 | get16(p + 2);
-}
-
 static int after(uint32_t a, uint32_t b)
 {
 	return (int32_t)(b - a) < 0;
