@@ -86,9 +86,9 @@ def _behind(text: bytes, at: int, skip: bytes) -> int:
 
 
 def _plain(text: bytes, word: bytes, skip: bytes) -> Place | None:
-    """Six numbers with commas between, behind the first digit or `skip`; what follows them must be there.
+    """Six numbers up to 255 with commas between, behind the first digit or `skip`; something must follow.
 
-    Each counts modulo 256, and may be empty.
+    Each may be empty.
     """
     if not _begins(text, word):
         return None
@@ -99,8 +99,18 @@ def _plain(text: bytes, word: bytes, skip: bytes) -> Place | None:
     found = _FIVE_COMMAS.match(text, start)
     if not found:
         return None
-    six = bytes(int(digits[-8:] or b"0") & 0xFF for digits in found.groups())  # 10^8 is a multiple of 256
-    return Place(six[:4], int.from_bytes(six[4:], "big"), start, found.end())
+    six = [_number(digits, 0xFF) for digits in found.groups()]
+    if None in six:
+        return None
+    octets = bytes(n or 0 for n in six)
+    return Place(octets[:4], int.from_bytes(octets[4:], "big"), start, found.end())
+
+
+def _number(digits: bytes, high: int) -> int | None:
+    """Digits, or nothing, as a number; None beyond `high` (as Linux 6.1.0-57 does)."""
+    digits = digits.lstrip(b"0")
+    value = int(digits or b"0") if len(digits) <= len(str(high)) else high + 1
+    return value if value <= high else None
 
 
 def _extended(text: bytes, word: bytes, skip: bytes, af: int) -> Place | None:
@@ -127,7 +137,7 @@ def _extended(text: bytes, word: bytes, skip: bytes, af: int) -> Place | None:
             return None
         at = end + 1
     end = _DIGITS.match(text, at).end()  # type: ignore[union-attr]
-    port = int(text[at:end][-16:] or b"0") & 0xFFFF  # 10^16 is a multiple of 2^16
+    port = _number(text[at:end], 0xFFFF)
     if not port or text[end : end + 1] != delim:
         return None
     return Place(addr, port, start, end + 1)
