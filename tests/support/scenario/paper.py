@@ -318,7 +318,7 @@ class Paper:
                 hosts.gone.add(name)
             case "neighbour", [name, "back"]:
                 hosts.gone.discard(name)
-            case "helper", ["ftp"]:
+            case "helper", ["ftp" | "sip"]:
                 pass  # always there
             case "default", ["gone"]:
                 hosts.unreachable_names = {"c"}

@@ -18,7 +18,7 @@ route HOST unreachable|normal|mtu N         as the director sees it, both famili
 local HOST                   the host's addresses become the director's own
 neighbour HOST gone|back     its link-layer address is not known
 default gone|back            the route to the clients
-helper ftp                   the kernel's module for it, which needs conntrack; uvs has it always
+helper ftp|sip               the kernel's module (FTP's needs conntrack); uvs has them always
 """
 
 from __future__ import annotations

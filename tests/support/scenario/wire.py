@@ -178,8 +178,8 @@ class Wire:
                 end = time.monotonic() + (0 if enough else QUIET_S)
         return out
 
-    def ftp(self) -> None:
-        """Have the FTP helper."""
+    def helper(self, name: str) -> None:
+        """Have the helper ftp, or the engine sip."""
 
     # ---- commands
 
@@ -232,8 +232,8 @@ class Wire:
                 self.neighbour(name, how == "back")
             case "default", [how]:
                 self.default(how == "back")
-            case "helper", ["ftp"]:
-                self.ftp()
+            case "helper", [name]:
+                self.helper(name)
             case _:
                 raise ValueError(f"no step {verb} {' '.join(words)}")
         time.sleep(0.1)  # a director hears of it by netlink
@@ -267,9 +267,11 @@ class Kernel(Wire):
             run("modprobe", "ip_vs")
         super().__init__(topology)
 
-    def ftp(self) -> None:
-        """Its module; a rule that looks at conntrack turns that on."""
-        run("modprobe", "ip_vs_ftp")
+    def helper(self, name: str) -> None:
+        """Its module; FTP's needs conntrack, which a rule that looks at it turns on."""
+        run("modprobe", {"ftp": "ip_vs_ftp", "sip": "ip_vs_pe_sip"}[name])
+        if name != "ftp":
+            return
         for tool in ("iptables", "ip6tables"):
             run(tool, "-w", *["-A", "INPUT", "-m", "conntrack", "--ctstate", "NEW", "-j", "ACCEPT"])
         self.sysctl("conntrack", "1")
