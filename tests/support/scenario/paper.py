@@ -320,6 +320,8 @@ class Paper:
                 hosts.gone.discard(name)
             case "helper", ["ftp" | "sip"]:
                 pass  # always there
+            case "default", ["mtu", size]:
+                hosts.mtus["c"] = int(size)
             case "default", ["gone"]:
                 hosts.unreachable_names = {"c"}
             case "default", ["back"]:

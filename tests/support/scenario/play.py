@@ -17,7 +17,7 @@ transparent NUMBER           packets of that mark are taken in, whatever their d
 route HOST unreachable|normal|mtu N         as the director sees it, both families; for a tunnel's MTU etc.
 local HOST                   the host's addresses become the director's own
 neighbour HOST gone|back     its link-layer address is not known
-default gone|back            the route to the clients
+default gone|back|mtu N      the route to the clients
 helper ftp|sip               the kernel's module (FTP's needs conntrack); uvs has them always
 """
 

@@ -124,11 +124,11 @@ class Wire:
                     raise TimeoutError(f"{dev} does not come up")
                 time.sleep(0.02)
 
-    def default(self, there: bool) -> None:
+    def default(self, there: bool, mtu: str = "") -> None:
         """The routes to the clients."""
-        what = "replace" if there else "del"
-        run("ip", "route", what, "10.9.0.0/16", "via", "198.18.0.2")
-        run("ip", "route", what, "2001:db8:9::/48", "via", "2001:db8:18::2")
+        what, size = "replace" if there else "del", ["mtu", mtu] if mtu else []
+        run("ip", "route", what, "10.9.0.0/16", "via", "198.18.0.2", *size)
+        run("ip", "route", what, "2001:db8:9::/48", "via", "2001:db8:18::2", *size)
 
     def addresses(self, name: str) -> tuple[str, str]:
         """Of a machine."""
@@ -230,6 +230,8 @@ class Wire:
                     run("ip", "addr", "add", f"{address}/{128 if ':' in address else 32}", "dev", "lo")
             case "neighbour", [name, how]:
                 self.neighbour(name, how == "back")
+            case "default", ["mtu", size]:
+                self.default(True, size)
             case "default", [how]:
                 self.default(how == "back")
             case "helper", [name]:
