@@ -27,7 +27,7 @@ PLAIN = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 SIOCETHTOOL, ETHTOOL_STXCSUM, ETHTOOL_SGSO, ETHTOOL_STSO = 0x8946, 0x17, 0x24, 0x1F
 SIOCGIFFLAGS, IFF_RUNNING = 0x8913, 0x40
 WHOLE = (ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_STXCSUM)  # turned off: packets with whole checksums
-START_S, QUIET_S = 60.0, 0.25
+START_S = 60.0
 # Seen beside the packets of a scenario: IGMP, and multicast and neighbour discovery of IPv6.
 _SETTINGS = {
     "net/ipv4/ip_forward": "1",
@@ -65,6 +65,8 @@ def _mac(number: int) -> bytes:
 
 class Wire:
     """The stage, with nothing that balances yet: `Kernel` and `Uvs` add it."""
+
+    quiet = 0.25  # seconds without an arrival: no more will come
 
     def __init__(self, topology: str) -> None:
         self.nat = topology == "nat"
@@ -175,7 +177,7 @@ class Wire:
                     continue
                 out.append((sender, self.names[frame[:6]], frame[14:]))
                 enough = count is not None and len(out) >= count
-                end = time.monotonic() + (0 if enough else QUIET_S)
+                end = time.monotonic() + (0 if enough else self.quiet)
         return out
 
     def helper(self, name: str) -> None:
@@ -293,6 +295,8 @@ class Kernel(Wire):
 
 class Uvs(Wire):
     """`uvs run`."""
+
+    quiet = 1.0
 
     def __init__(self, topology: str) -> None:
         super().__init__(topology)
