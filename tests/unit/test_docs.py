@@ -6,13 +6,17 @@ import argparse
 import re
 import subprocess
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from uvs.adm import grammar
 from uvs.cli import COMMANDS, command_parser
-from uvs.engine.core import Why
+from uvs.engine.core import TUN_F_CSUM, TUN_GRE, TUN_GUE, TUN_IPIP, Dir, Table, Why, tunnel_hlen
+from uvs.engine.table import sctp_next, state_name, tcp_next
+from uvs.ipvs import scheduling
+from uvs.ipvs.estimator import Estimator
 from uvs.ipvs.knobs import KNOBS
 from uvs.ipvs.sysctl import Sysctl
 from uvs.ipvs.walk import Walk
@@ -73,6 +77,147 @@ def test_every_field_of_the_walk_is_documented() -> None:
     text = (ROOT / "docs/reference/walk.md").read_text()
     documented = re.findall(r"^\| `(\w+)` \|", text, re.M)
     assert documented == list(Walk(0, "LOCAL_IN", "", b"").to_json())
+
+
+def tables(page: str) -> dict[str, list[list[str]]]:
+    """The first table under each heading of a page of the reference: rows of cells, the head first, the rule left out."""
+    _, *parts = re.split(r"^#+ (.*)$", (ROOT / "docs/reference" / page).read_text(), flags=re.M)
+    found = {}
+    for heading, text in zip(parts[::2], parts[1::2], strict=True):
+        if table := re.search(r"(?:^\|.*\|\n)+", text, re.M):
+            rows = [[cell.strip(" `") for cell in row.split("|")[1:-1]] for row in table[0].splitlines()]
+            found[heading] = [rows[0], *rows[2:]]
+    return found
+
+
+TCP, SCTP = 6, 132
+MODULES = {p.stem for p in (ROOT / "uvs/ipvs").glob("*.py")}
+DIRECTIONS = {"request": Dir.INPUT, "reply": Dir.OUTPUT, "request alone": Dir.INPUT_ONLY}
+TCP_ACTIVE = {"ESTABLISHED", "SYN_SENT", "SYN_RECV", "SYNACK"}
+STATES = tables("states.md")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "heading", "active"), [(TCP, "TCP", TCP_ACTIVE), (SCTP, "SCTP", {"ESTABLISHED"})]
+)
+def test_the_table_of_states_is_the_engines(protocol: int, heading: str, active: set[str]) -> None:
+    """Names, time-outs, and which count as active (the engine's table of that: tests/unit/engine/test_proto_*)."""
+    with Table() as table:
+        timeouts = table.timeouts(protocol)
+    names = [state_name(protocol, n) for n in range(len(timeouts))]
+    expected = [
+        [n, str(ms // 1000), "yes" if n in active else ""] for n, ms in zip(names, timeouts, strict=True)
+    ]
+    assert [[row[0], *row[2:]] for row in STATES[heading][1:]] == expected
+
+
+def short(heading: str) -> list[str]:
+    """The short names of a protocol's states, by number."""
+    return [row[1] for row in STATES[heading][1:]]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("secure", [False, True])
+def test_tcps_transitions_are_the_engines(secure: bool, direction: str) -> None:
+    names = short("TCP")
+    head, *rows = STATES[f"TCP{' under secure_tcp' if secure else ''}: {direction}"]
+    events = [event.lower() for event in head[1:]]
+    assert rows == [
+        [now, *(names[tcp_next(secure, DIRECTIONS[direction], event, n)] for event in events)]
+        for n, now in enumerate(names)
+    ]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_sctps_transitions_are_the_engines(direction: str) -> None:
+    names = short("SCTP")
+    head, *rows = STATES[f"SCTP: {direction}"]
+    assert rows == [
+        [now, *(names[sctp_next(DIRECTIONS[direction], event, n)] for event in range(len(head) - 1))]
+        for n, now in enumerate(names)
+    ]
+
+
+TUNNELS = {
+    "ipip": (TUN_IPIP, 0),
+    "gue": (TUN_GUE, 0),
+    "gre": (TUN_GRE, 0),
+    "gre with checksum": (TUN_GRE, TUN_F_CSUM),
+}
+
+
+def test_what_fits_into_a_tunnel_is_the_transmitters() -> None:
+    """Largest inner packets on a route of 1500 bytes, by outer family."""
+    _, *rows = tables("packets.md")["Sizes"]
+    expected = [
+        [k, *(str(1500 - outer - tunnel_hlen(*kind)) for outer in (20, 40))] for k, kind in TUNNELS.items()
+    ]
+    assert rows == expected
+
+
+def test_every_scheduler_is_documented() -> None:
+    documented = [row[0] for row in tables("schedulers.md")["Schedulers"][1:]]
+    assert sorted(documented) == sorted([*scheduling.names(), "none"])
+
+
+def test_the_worked_rates_are_the_estimators() -> None:
+    _, *rows = tables("statistics.md")["Rates"]
+    estimator, conns = Estimator(), 0
+    for row in rows:
+        conns += int(row[1])
+        estimator.sample((conns, 0, 0, 0, 0))
+        assert int(row[2]) == estimator.rates[0], row
+
+
+@pytest.mark.parametrize("path", DOCS, ids=name)
+def test_scenarios_that_are_named_exist(path: Path) -> None:
+    named = [
+        n for text in re.findall(r"\(recorded: ([^)]*)\)", path.read_text()) for n in re.split(r",\s+", text)
+    ]
+    scenarios = {p.stem for p in (ROOT / "tests/kernel/scenarios").glob("*.txt")}
+    assert [n for n in named if n not in scenarios] == []
+
+
+@pytest.mark.parametrize("path", DOCS, ids=name)
+def test_knobs_that_are_named_exist(path: Path) -> None:
+    named = re.findall(r"uvs sysctl ([a-z][a-z0-9_]*)", path.read_text())
+    assert [n for n in named if n not in KNOBS] == []
+
+
+def anchors(path: Path) -> set[str]:
+    """What a link may name after `#`: the headings, as GitHub spells them."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("path", DOCS, ids=name)
+def test_anchors_exist(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]*)#([^)]*)\)", path.read_text())
+    wrong = [f"{file}#{to}" for file, to in links if to not in anchors(path.parent / file if file else path)]
+    assert wrong == []
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    found, todo = set(), [ROOT / "docs/README.md"]
+    while todo:
+        page = todo.pop().resolve()
+        if page in found or page.suffix != ".md":
+            continue
+        found.add(page)
+        todo += [page.parent / link for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())]
+    assert sorted(name(p) for p in (ROOT / "docs").rglob("*.md") if p.resolve() not in found) == []
+    assert "(docs/README.md)" in (ROOT / "README.md").read_text()
+
+
+def test_functions_of_the_hook_path_exist() -> None:
+    here = " ".join(row[0] for row in tables("hook-path.md")["Function by function"][1:])
+    named = re.findall(r"\b(\w+)\.(\w+)((?:\.\w+)*)", re.sub(r"\S+\.(?:c|py)\b", "", here))
+    assert len(named) > 10
+    missing = [
+        f"{m}.{f}" for m, f, _ in named if m in MODULES and not hasattr(import_module(f"uvs.ipvs.{m}"), f)
+    ]
+    assert missing == []
+    assert [m for m, _, _ in named if m not in MODULES and m[0].islower()] == []
 
 
 @pytest.mark.parametrize("path", DOCS, ids=name)

@@ -197,9 +197,7 @@ def connections(conns: Iterable[ConnEntry], pe: bool, names: Names) -> Iterator[
             )
         )
         expiry = f"{seconds // 60:02}:{seconds % 60:02}"
-        row = f"{protocol:3} {expiry:6} {c.state:11} {source:18} {virtual:18} "
-        name, _, data = c.pe.decode("ascii", "backslashreplace").partition(" ")
-        yield row + (f"{server:16} {name:18} {data}" if pe and data else server)
+        yield f"{protocol:3} {expiry:6} {c.state:11} {source:18} {virtual:18} {server}"
 
 
 # ------------------------------------------------------------------- sorting

@@ -318,10 +318,8 @@ class Paper:
                 hosts.gone.add(name)
             case "neighbour", [name, "back"]:
                 hosts.gone.discard(name)
-            case "helper", ["ftp" | "sip"]:
+            case "helper", ["ftp"]:
                 pass  # always there
-            case "default", ["mtu", size]:
-                hosts.mtus["c"] = int(size)
             case "default", ["gone"]:
                 hosts.unreachable_names = {"c"}
             case "default", ["back"]:

@@ -27,7 +27,7 @@ PLAIN = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 SIOCETHTOOL, ETHTOOL_STXCSUM, ETHTOOL_SGSO, ETHTOOL_STSO = 0x8946, 0x17, 0x24, 0x1F
 SIOCGIFFLAGS, IFF_RUNNING = 0x8913, 0x40
 WHOLE = (ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_STXCSUM)  # turned off: packets with whole checksums
-START_S = 60.0
+START_S, QUIET_S = 60.0, 0.25
 # Seen beside the packets of a scenario: IGMP, and multicast and neighbour discovery of IPv6.
 _SETTINGS = {
     "net/ipv4/ip_forward": "1",
@@ -65,8 +65,6 @@ def _mac(number: int) -> bytes:
 
 class Wire:
     """The stage, with nothing that balances yet: `Kernel` and `Uvs` add it."""
-
-    quiet = 0.25  # seconds without an arrival: no more will come
 
     def __init__(self, topology: str) -> None:
         self.nat = topology == "nat"
@@ -126,11 +124,11 @@ class Wire:
                     raise TimeoutError(f"{dev} does not come up")
                 time.sleep(0.02)
 
-    def default(self, there: bool, mtu: str = "") -> None:
+    def default(self, there: bool) -> None:
         """The routes to the clients."""
-        what, size = "replace" if there else "del", ["mtu", mtu] if mtu else []
-        run("ip", "route", what, "10.9.0.0/16", "via", "198.18.0.2", *size)
-        run("ip", "route", what, "2001:db8:9::/48", "via", "2001:db8:18::2", *size)
+        what = "replace" if there else "del"
+        run("ip", "route", what, "10.9.0.0/16", "via", "198.18.0.2")
+        run("ip", "route", what, "2001:db8:9::/48", "via", "2001:db8:18::2")
 
     def addresses(self, name: str) -> tuple[str, str]:
         """Of a machine."""
@@ -177,11 +175,11 @@ class Wire:
                     continue
                 out.append((sender, self.names[frame[:6]], frame[14:]))
                 enough = count is not None and len(out) >= count
-                end = time.monotonic() + (0 if enough else self.quiet)
+                end = time.monotonic() + (0 if enough else QUIET_S)
         return out
 
-    def helper(self, name: str) -> None:
-        """Have the helper ftp, or the engine sip."""
+    def ftp(self) -> None:
+        """Have the FTP helper."""
 
     # ---- commands
 
@@ -232,12 +230,10 @@ class Wire:
                     run("ip", "addr", "add", f"{address}/{128 if ':' in address else 32}", "dev", "lo")
             case "neighbour", [name, how]:
                 self.neighbour(name, how == "back")
-            case "default", ["mtu", size]:
-                self.default(True, size)
             case "default", [how]:
                 self.default(how == "back")
-            case "helper", [name]:
-                self.helper(name)
+            case "helper", ["ftp"]:
+                self.ftp()
             case _:
                 raise ValueError(f"no step {verb} {' '.join(words)}")
         time.sleep(0.1)  # a director hears of it by netlink
@@ -271,11 +267,9 @@ class Kernel(Wire):
             run("modprobe", "ip_vs")
         super().__init__(topology)
 
-    def helper(self, name: str) -> None:
-        """Its module; FTP's needs conntrack, which a rule that looks at it turns on."""
-        run("modprobe", {"ftp": "ip_vs_ftp", "sip": "ip_vs_pe_sip"}[name])
-        if name != "ftp":
-            return
+    def ftp(self) -> None:
+        """Its module; a rule that looks at conntrack turns that on."""
+        run("modprobe", "ip_vs_ftp")
         for tool in ("iptables", "ip6tables"):
             run(tool, "-w", *["-A", "INPUT", "-m", "conntrack", "--ctstate", "NEW", "-j", "ACCEPT"])
         self.sysctl("conntrack", "1")
@@ -295,8 +289,6 @@ class Kernel(Wire):
 
 class Uvs(Wire):
     """`uvs run`."""
-
-    quiet = 1.0
 
     def __init__(self, topology: str) -> None:
         super().__init__(topology)

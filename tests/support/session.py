@@ -1,0 +1,227 @@
+"""Sessions in the documents: every command in a `console` block is typed in a lab, and its output compared.
+
+    $ uvs lab up --empty                        a lab; the blocks that follow in the page use it
+    director$ uvsadm -A -t 192.0.2.100:80       a command on a host of it, and beneath it what it prints
+    rs1$ tcpdump -c 1 ... &                     runs while the next ones do; its output stands beneath it, too
+
+A line `...` stands for any lines. Times, ephemeral ports, MAC addresses and the like differ from run to run and are
+compared by their shape only. `python -m support.session PAGE...` (in tests/) writes what the commands print into the pages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from uvs.adm import cli as uvsadm
+from uvs.cli import command_parser
+from uvs.cli import main as uvs
+from uvs.lab import processes
+from uvs.lab.namespaces import Lab
+from uvs.lab.topology import topology
+
+PROMPT = re.compile(r"((?:client|director|router|rs\d)?\$) (.*)")
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
+LISTING = re.compile(
+    r"(sleep \d+; )?(uvsadm -L|uvs sysctl \w+$|ip )"
+)  # only looks: what it shows may come a moment later
+PLAIN = re.compile(r"[^|;&<>$`*?\\]+")  # no work for a shell
+
+# What differs from run to run: a pattern, and what it is compared as.
+SHAPES = (
+    (re.compile(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b"), "MAC"),
+    (re.compile(r"\b\d\d:\d\d\b"), "MM:SS"),
+    (re.compile(r"(?:(?<=[:.])|(?<=port ))(?:3[2-9]\d{3}|[45]\d{4}|6[0-5]\d{3})\b"), "PORT"),
+    (re.compile(r"\bid [1-9]\d*"), "id N"),
+    (re.compile(r"\bflowlabel 0x[0-9a-f]+"), "flowlabel N"),
+    (re.compile(r"\b(seq|ack|ecr|val) \d+"), r"\1 N"),
+    (re.compile(r"\b\d+\.\d+ ?ms\b"), "T ms"),
+    (re.compile(r"\bpid \d+"), "pid N"),
+    (re.compile(r"\bafter \d+ (ms|milliseconds)"), "after T"),
+    (re.compile(r"\bexpires \d+sec"), "expires T"),
+    (re.compile(r"\bsum 0x[0-9a-f]+"), "sum N"),
+)
+
+
+@dataclass
+class Step:
+    """A command: where it is typed (`director$`), its text, and the lines that the page prints beneath it."""
+
+    prompt: str
+    command: str
+    lines: list[str]
+    printed: list[str] = field(default_factory=list)
+
+
+def blocks(page: str) -> list[list[Step]]:
+    """The sessions of a page. ValueError: a block does not begin with a prompt."""
+    found = []
+    for body in BLOCK.findall(page):
+        steps: list[Step] = []
+        lines = iter(body.splitlines())
+        for line in lines:
+            if match := PROMPT.fullmatch(line):
+                written = [line]
+                while written[-1].endswith("\\"):
+                    written.append(next(lines))
+                command = "\n".join([match[2], *written[1:]])
+                steps.append(Step(match[1], command, []))
+            elif steps:
+                steps[-1].lines.append(line)
+            else:
+                raise ValueError(f"output before any command: {line!r}")
+        found.append(steps)
+    return found
+
+
+def shape(line: str) -> str:
+    """The line without what differs from run to run."""
+    for pattern, instead in SHAPES:
+        line = pattern.sub(instead, line)
+    return " ".join(line.split())
+
+
+def agrees(expected: list[str], printed: list[str]) -> bool:
+    """Is that the output, but for what `...` leaves out and what differs each time?"""
+    pattern = "".join(r"(?:.*\n)*?" if e.strip() == "..." else re.escape(shape(e)) + r"\n" for e in expected)
+    return re.fullmatch(pattern, "".join(f"{shape(p)}\n" for p in printed)) is not None
+
+
+class Session:
+    """A page's lab, and typing in it."""
+
+    def __init__(self) -> None:
+        self._lab: Lab | None = None
+        self._running: list[tuple[Step, subprocess.Popen[Any]]] = []
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for _step, process in self._running:
+            process.kill()
+        if self._lab:
+            self._lab.destroy()
+
+    def play(self, steps: list[Step], patience: float = 0) -> None:
+        """Type a block; each step's `printed` is filled. A listing that disagrees is typed again for `patience` s."""
+        for step in steps:
+            if step.prompt == "$":
+                self._own(step)
+            elif step.command.endswith("&"):
+                self._begin(step)
+            else:
+                end = time.monotonic() + (patience if LISTING.match(step.command) else 0)
+                step.printed = self._type(step.prompt[:-1], step.command)
+                while not agrees(step.lines, step.printed) and time.monotonic() < end:
+                    step.printed = self._type(step.prompt[:-1], step.command)
+        for step, process in self._running:
+            try:
+                out, _ = process.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out = f"(no end within 20 s)\n{process.communicate()[0]}"
+            step.printed = out.splitlines()
+        self._running = []
+
+    def _own(self, step: Step) -> None:
+        """`uvs lab up` and `uvs lab down`, outside any host."""
+        args = command_parser("lab").parse_args(shlex.split(step.command)[1:])
+        if args.action not in ("up", "down"):
+            raise ValueError(f"{step.command}: only `uvs lab up` and `down` are typed outside the lab")
+        if self._lab:
+            self._lab.destroy()
+            self._lab = None
+        if args.action == "up":
+            self._lab = Lab.create(topology(args.mode, args.servers, args.tun_type))
+            processes.start_servers(self._lab)
+            processes.start_director(self._lab)
+            if not args.empty:
+                processes.add_services(self._lab)
+
+    def _type(self, host: str, command: str) -> list[str]:
+        assert self._lab, "a page's first command is `uvs lab up`"
+        if command.startswith(("uvsadm ", "uvs sysctl ")) and PLAIN.fullmatch(command):
+            out: str = self._lab.call(host, _at_once, shlex.split(command))  # saves Python's start
+            return out.splitlines()
+        both = subprocess.STDOUT
+        with self._lab.popen(
+            host,
+            ["sh", "-c", command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=both,
+            text=True,
+        ) as process:
+            try:
+                out = process.communicate(timeout=60)[0]
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out = process.communicate()[0] + "(no end within 60 s)"
+        return out.splitlines()
+
+    def _begin(self, step: Step) -> None:
+        assert self._lab
+        pipe = subprocess.PIPE
+        argv = ["sh", "-c", f"exec {step.command[:-1]}"]
+        process = self._lab.popen(
+            step.prompt[:-1], argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+        )
+        if "tcpdump" in step.command:
+            while "listening on" not in (line := process.stderr.readline()):
+                assert line, f"{step.command}: it ended at once"
+        self._running.append((step, process))
+
+
+def _at_once(words: list[str]) -> str:
+    """uvsadm or `uvs sysctl` in this (forked) process."""
+    os.environ |= {"UVS_SOCKET": "/run/uvs/control.sock", "UVS_STATE_DIR": "/run/uvs"}
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), contextlib.suppress(SystemExit):
+        uvsadm.main(words[1:]) if words[0] == "uvsadm" else uvs(words[1:])
+    return out.getvalue()
+
+
+def differences(page: str) -> Iterator[str]:
+    """What the page says otherwise than the lab."""
+    with Session() as session:
+        for steps in blocks(page):
+            session.play(steps, patience=15)
+            for step in steps:
+                if step.prompt != "$" and not agrees(step.lines, step.printed):
+                    yield "\n".join([f"{step.prompt} {step.command}", *(f"- {x}" for x in step.lines),
+                                     *(f"+ {x}" for x in step.printed)])  # fmt: skip
+
+
+def written(page: str) -> str:
+    """The page with what the commands print now; where it agrees with `...` lines, it is left."""
+    with Session() as session:
+
+        def fill(block: re.Match[str]) -> str:
+            (steps,) = blocks(block[0])
+            session.play(steps)
+            lines = []
+            for step in steps:
+                keep = step.prompt == "$" or agrees(step.lines, step.printed)
+                lines += [f"{step.prompt} {step.command}", *(step.lines if keep else step.printed)]
+            return "\n".join(["```console", *(line.rstrip() for line in lines), "```"])
+
+        return BLOCK.sub(fill, page)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        began = time.monotonic()
+        path = Path(name)
+        path.write_text(written(path.read_text()))
+        print(f"{name}: {time.monotonic() - began:.1f} s")
