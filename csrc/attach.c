@@ -69,7 +69,7 @@ static bool record_ok(struct uvs_table *t, union record *r)
 		if (!conn_ok(t, &r->conn))
 			return false;
 		r->conn.hnext = r->conn.tnext = r->conn.tprev = r->conn.filed = 0;
-		r->conn.n_control = r->conn.nexthop = r->conn.ext = 0;
+		r->conn.n_control = r->conn.nexthop = 0;
 		return true;
 	case UVS_KIND_DEST:
 		if (!dest_ok(&r->dest))
@@ -83,6 +83,8 @@ static bool record_ok(struct uvs_table *t, union record *r)
 			return false;
 		t->services++;
 		return true;
+	case UVS_KIND_PE:
+	case UVS_KIND_APP: return ext_ok(r);
 	default: return false;
 	}
 }
@@ -162,6 +164,12 @@ uint32_t table_attach(struct uvs_table *t)
 	}
 	t->fresh = end;
 	for (i = FIRST; i < end; i++) {
+		if (t->rec[i].kind == UVS_KIND_CONN && !ext_claim(t, &t->rec[i].conn)) {
+			record_publish(t, i, UVS_KIND_FREE);
+			bad++;
+		}
+	}
+	for (i = FIRST; i < end; i++) {
 		union record *r = &t->rec[i];
 
 		if (r->kind == UVS_KIND_FREE)
@@ -171,5 +179,6 @@ uint32_t table_attach(struct uvs_table *t)
 		else if (r->kind == UVS_KIND_DEST && !uvs_service_at(t, r->dest.service))
 			r->dest.service = 0;
 	}
+	ext_sweep(t);
 	return bad;
 }

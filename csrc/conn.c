@@ -154,15 +154,18 @@ static uint8_t vaddr_af(uint8_t af, uint8_t protocol)
 
 struct uvs_conn *uvs_ct_in_get(struct uvs_table *t, const struct uvs_conn_param *key)
 {
-	uint32_t i = t->bucket[bucket_of(t, key->af, key->protocol, &key->caddr, key->cport)];
+	uint64_t b = key->pe_len ? ext_pe_bucket(t, key->pe, key->pe_len)
+				 : bucket_of(t, key->af, key->protocol, &key->caddr, key->cport);
+	uint32_t i;
 
-	for (; i; i = conn_of(t, i)->hnext) {
+	for (i = t->bucket[b]; i; i = conn_of(t, i)->hnext) {
 		struct uvs_conn *c = conn_of(t, i);
 
 		if (c->flags & UVS_CONN_F_TEMPLATE && c->cport == key->cport && c->vport == key->vport &&
 		    c->af == key->af && c->protocol == key->protocol &&
 		    addr_equal(key->af, &c->caddr, &key->caddr) &&
-		    addr_equal(vaddr_af(key->af, key->protocol), &c->vaddr, &key->vaddr))
+		    addr_equal(vaddr_af(key->af, key->protocol), &c->vaddr, &key->vaddr) &&
+		    ext_pe_equal(t, c, key))
 			return c;
 	}
 	return NULL;
@@ -279,6 +282,13 @@ struct uvs_conn *uvs_conn_new(struct uvs_table *t, const struct uvs_conn_param *
 	c->flags = (d ? inherited(d, p->protocol, flags) : flags) & ~(uint32_t)UVS_CONN_F_HASHED;
 	c->timeout = NEW_TIMEOUT_MS;
 	c->deadline = now + NEW_TIMEOUT_MS * MS_NS;
+	if (p->pe_len && flags & UVS_CONN_F_TEMPLATE) {
+		c->ext = ext_pe_new(t, i, p->pe, p->pe_len);
+		if (!c->ext) {
+			record_free(t, i);
+			return NULL;
+		}
+	}
 	record_publish(t, i, UVS_KIND_CONN);
 	conn_count(t, c, 1);
 	if (d)
@@ -306,6 +316,7 @@ static void conn_free(struct uvs_table *t, struct uvs_conn *c)
 	conn_count(t, c, -1);
 	if (c->dest)
 		uvs_dest_overload(&t->rec[c->dest].dest);
+	ext_free(t, c->ext);
 	record_free(t, index_of(t, c));
 }
 

@@ -27,7 +27,7 @@
 #define AF_OK(af) ((af) == UVS_AF_INET || (af) == UVS_AF_INET6)
 
 /* Layout of the header and of the records: raise it with every change of either. */
-#define ARENA_LAYOUT 1
+#define ARENA_LAYOUT 2
 #define ARENA_MAGIC 0x616e657261737675ull /* "uvsarena", also tells the byte order */
 
 struct arena_header {
@@ -48,6 +48,8 @@ union record {
 	struct uvs_conn conn;
 	struct uvs_dest dest;
 	struct uvs_service service;
+	struct uvs_pe pe;
+	struct uvs_app app;
 };
 
 _Static_assert(sizeof(union record) == UVS_RECORD_SIZE, "a record is 128 bytes");
@@ -161,8 +163,23 @@ static inline uint64_t bucket_of(const struct uvs_table *t, uint8_t af, uint8_t 
 	return (v0 ^ v1 ^ v2 ^ v3) & t->bucket_mask;
 }
 
+/* ext.c: what does not fit into an entry.  ext_pe_new: pieces for the entry in record `owner`, 0 when
+ * the table is full.  ext_claim: after re-attaching, false if it is not what the entry's it should be;
+ * what no entry claimed is freed by ext_sweep. */
+uint64_t ext_pe_bucket(const struct uvs_table *t, const uint8_t *pe, uint32_t len);
+uint64_t ext_bucket(const struct uvs_table *t, const struct uvs_conn *c);
+bool ext_pe_equal(const struct uvs_table *t, const struct uvs_conn *c, const struct uvs_conn_param *key);
+uint32_t ext_pe_new(struct uvs_table *t, uint32_t owner, const uint8_t *pe, uint32_t len);
+void ext_free(struct uvs_table *t, uint32_t ext);
+bool ext_ok(union record *r);
+bool ext_claim(struct uvs_table *t, struct uvs_conn *c);
+void ext_sweep(struct uvs_table *t);
+
+/* A template of a persistence engine is found by its data alone (ip_vs_sip_hashkey_raw). */
 static inline uint64_t conn_bucket(const struct uvs_table *t, const struct uvs_conn *c)
 {
+	if (c->flags & UVS_CONN_F_TEMPLATE && c->ext)
+		return ext_bucket(t, c);
 	return bucket_of(t, c->af, c->protocol, &c->caddr, c->cport);
 }
 

@@ -167,6 +167,8 @@ void uvs_csum_fill(struct uvs_packet *p);
 #define UVS_KIND_CONN 1     /* struct uvs_conn, templates too */
 #define UVS_KIND_DEST 2     /* struct uvs_dest */
 #define UVS_KIND_SERVICE 3  /* struct uvs_service */
+#define UVS_KIND_PE 4       /* struct uvs_pe */
+#define UVS_KIND_APP 5      /* struct uvs_app */
 
 /* Connection flags: include/uapi/linux/ip_vs.h, IP_VS_CONN_F_*. */
 #define UVS_CONN_F_MASQ 0x0000
@@ -208,9 +210,9 @@ struct uvs_conn {
 	uint32_t in_pkts;
 	uint32_t fwmark;
 	uint32_t nexthop;   /* index into the next-hop table; 0 = not known yet */
-	uint32_t ext;       /* reserved: record with sequence deltas or engine data */
+	uint32_t ext; /* record with what does not fit here; a template: uvs_pe, others: uvs_app; 0 = none */
 	uint16_t old_state; /* state last synced */
-	uint16_t segment;   /* largest unsegmented payload seen: bound for gso_size */
+	uint16_t segment; /* largest unsegmented payload seen: bound for gso_size */
 	uint32_t sync_endtime;
 };
 
@@ -226,13 +228,13 @@ struct uvs_dest {
 	uint8_t tun_type, tun_flags;
 	union uvs_addr addr, vaddr;
 	struct uvs_stats stats;
-	uint32_t conn_flags;  /* FWD method and what a new connection inherits */
+	uint32_t conn_flags; /* FWD method and what a new connection inherits */
 	int32_t weight;
 	uint32_t u_threshold, l_threshold;
 	int32_t activeconns, inactconns, persistconns;
-	uint32_t refcnt;      /* entries that point here */
-	uint32_t service;     /* record of the service */
-	uint32_t flags;       /* UVS_DEST_F_* */
+	uint32_t refcnt; /* entries that point here */
+	uint32_t service; /* record of the service */
+	uint32_t flags; /* UVS_DEST_F_* */
 };
 
 struct uvs_service {
@@ -245,23 +247,48 @@ struct uvs_service {
 	uint8_t pad2[56];
 };
 
-/* What a connection is looked up or made by (the kernel's ip_vs_conn_param). */
+/* A piece of what a persistence engine knows a template by: its name, a blank, its data.  All
+ * pieces but the last are full. */
+#define UVS_PE_PIECE 116
+#define UVS_PE_MAX 272 /* IP_VS_PENAME_MAXLEN + IP_VS_PEDATA_MAXLEN and the blank */
+
+struct uvs_pe {
+	uint8_t kind, claimed;
+	uint16_t len; /* bytes here */
+	uint32_t owner; /* record of the template */
+	uint32_t next; /* record of the next piece; 0 = none */
+	uint8_t data[UVS_PE_PIECE];
+};
+
+/* What an application helper keeps of a connection.  A server's bytes after init_seq are moved by
+ * delta, those before it by previous_delta (struct ip_vs_seq, nf_conntrack_seqadj.c). */
+struct uvs_app {
+	uint8_t kind, claimed, mode, pad0;
+	uint32_t owner; /* record of the connection */
+	uint32_t init_seq;
+	int32_t delta, previous_delta;
+	uint8_t pad1[108];
+};
+
+/* What a connection is looked up or made by (the kernel's ip_vs_conn_param).  pe_len 0: no
+ * persistence engine. */
 struct uvs_conn_param {
 	uint8_t af, daf, protocol, pad;
-	uint16_t cport, vport, dport, pad1;
+	uint16_t cport, vport, dport, pe_len;
 	union uvs_addr caddr, vaddr, daddr;
 	uint32_t fwmark;
+	uint8_t pe[UVS_PE_MAX];
 };
 
 struct uvs_table;
 
 struct uvs_table_info {
 	uint32_t conns, templates, no_cport, dests, services;
-	uint32_t records;   /* capacity that is allocated */
-	uint32_t conn_max;  /* capacity that it may grow to */
-	uint32_t attached;  /* 1: an existing arena was taken over */
-	uint64_t bytes;     /* of the arena and of what stands beside it */
-	uint64_t full;      /* how often a record was refused */
+	uint32_t records; /* capacity that is allocated */
+	uint32_t conn_max; /* capacity that it may grow to */
+	uint32_t attached; /* 1: an existing arena was taken over */
+	uint64_t bytes; /* of the arena and of what stands beside it */
+	uint64_t full; /* how often a record was refused */
 };
 
 #define UVS_RECORD_SIZE 128
@@ -333,6 +360,12 @@ void uvs_control_add(struct uvs_table *t, struct uvs_conn *c, struct uvs_conn *c
 void uvs_conn_rekey(struct uvs_table *t, struct uvs_conn *c, uint16_t cport, uint16_t vport, uint16_t dport);
 void uvs_conn_fill_cport(struct uvs_table *t, struct uvs_conn *c, uint16_t cport);
 
+/* A template's persistence engine data into `out` (room UVS_PE_MAX): its length, 0 for none. */
+uint32_t uvs_conn_pe(const struct uvs_table *t, const struct uvs_conn *c, uint8_t *out);
+/* What a helper keeps of a connection: NULL if nothing yet; _new makes it, NULL when the table is full. */
+struct uvs_app *uvs_conn_app(struct uvs_table *t, const struct uvs_conn *c);
+struct uvs_app *uvs_conn_app_new(struct uvs_table *t, struct uvs_conn *c);
+
 /* Run the wheel up to `now`, at most `budget` entries; returns how many were looked at
  * (== budget: call again).  uvs_conn_remaining: ms until it expires, 0 if due. */
 uint32_t uvs_expire(struct uvs_table *t, uint64_t now, uint32_t budget);
@@ -380,6 +413,16 @@ void uvs_snat(struct uvs_packet *p, const struct uvs_conn *c);
 /* NAT of an ICMP error and its quoted header (ip_vs_nat_icmp). inout 1: from the server.  A fragment of
  * such a message is left alone. */
 void uvs_nat_icmp(struct uvs_packet *p, const struct uvs_iphdr *quoted, const struct uvs_conn *c, int inout);
+/* Replace `len` bytes that start `off` bytes into the packet, inside the transport's payload, by
+ * `n` others; lengths and checksums are made right, p->iph stays true.  0; UVS_WHY_TOO_BIG (nothing is
+ * done) beyond 65535 bytes; UVS_WHY_MALFORMED if that is no place in an unfragmented TCP payload. */
+int uvs_mangle_tcp(struct uvs_packet *p, uint32_t off, uint32_t len, const uint8_t *with, uint32_t n);
+/* The server's TCP payload from sequence number `seq` on grew by `diff` (nf_ct_seqadj_set). */
+void uvs_seq_resized(struct uvs_app *a, uint32_t seq, int32_t diff);
+/* Sequence number of a server's packet; acknowledgement and SACK blocks of a client's.  0, or
+ * UVS_WHY_MALFORMED if its options cannot be read. */
+void uvs_seq_out(struct uvs_packet *p, const struct uvs_app *a);
+int uvs_seq_in(struct uvs_packet *p, const struct uvs_app *a);
 /* A tunnel: IP_VS_CONN_F_TUNNEL_TYPE_* and IP_VS_TUNNEL_ENCAP_FLAG_* (include/uapi/linux/ip_vs.h).
  * Any other type is ipip. */
 #define UVS_TUN_IPIP 0

@@ -83,7 +83,7 @@ def main() -> int:
     return _judge(lines, len(files), kind, args.record)
 
 
-def _each(answers: Iterator[list[str]]) -> Callable[[str], list[str]]:
+def _each(answers: Iterator[list[str]]) -> Callable[[script.Step], list[str]]:
     return lambda _: next(answers)
 
 

@@ -30,7 +30,7 @@ def play(scenario: script.Script, stage: type) -> None:
     """Play it; the test fails with the differences."""
     game = Play(stage)
     try:
-        wrong = script.differences(scenario, game.perform)
+        wrong = script.differences(scenario, game.expecting)
     finally:
         if hasattr(game, "stage"):
             game.stage.close()

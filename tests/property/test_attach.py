@@ -79,15 +79,20 @@ def verify_counters(table: Table) -> None:
 
 
 def arena(path: Path) -> bytearray:
-    """The file of a table with 20 connections and templates (records 34 to 53)."""
+    """The file of a table with 20 connections and templates (records 34 on), and of what does not fit
+    into them."""
     with World(str(path)) as w:
         for i in range(10):
             conn = w.new(cport=1 + i)
-            w.table.control_add(conn, w.template(vport=1000 + i))
+            w.table.control_add(
+                conn, w.template(vport=1000 + i, pe=b"sip " + b"x" * min(100 * i, 268) if i % 3 else b"")
+            )
+            if i % 2:
+                assert w.table.app_data(conn, make=True)
     return bytearray(path.read_bytes())
 
 
-RECORDS = 24
+RECORDS = 44
 small = st.sampled_from([0, 1, 2, 3, 4, 6, 10, 17, 32, 33, 34, 35, 40, 255, 256, 2**31, 2**32 - 1])
 
 

@@ -47,15 +47,33 @@ def main(path: str, seed: int) -> None:
         table.conn_put(conn, now)
         if rnd.random() < 0.3:
             key = client(n - n % 7)
-            template = table.ct_in_get(AF_INET, 6, key, VIP, 80)
+            pe = b"sip " + b"x" * (n % 7 * 42) if n % 2 else b""
+            template = table.ct_in_get(AF_INET, 6, key, VIP, 80, pe)
             if template is None:
                 template = table.conn_new(
-                    AF_INET, 6, key, 0, VIP, 80, AF_INET, dest.addr, 80, 0, ConnFlag.TEMPLATE, dest.index, now
+                    AF_INET,
+                    6,
+                    key,
+                    0,
+                    VIP,
+                    80,
+                    AF_INET,
+                    dest.addr,
+                    80,
+                    0,
+                    ConnFlag.TEMPLATE,
+                    dest.index,
+                    now,
+                    pe,
                 )
                 assert template is not None
                 template.timeout = 5000
                 table.conn_put(template, now)
             table.control_add(conn, template)
+        if n % 5 == 0:
+            app = table.app_data(conn, make=True)
+            assert app is not None
+            app.resized(n, 1)
         if n > ALIVE and rnd.random() < 0.5:
             old = n - ALIVE - rnd.randrange(min(ALIVE, n - ALIVE))
             victim = table.conn_in_get(header(6, client(old), 1, VIP, 80))

@@ -106,20 +106,23 @@ class World:
         dest: DestRecord | None = None,
         client: bytes | None = None,
         bound: bool = True,
+        pe: bytes = b"",
     ) -> Conn:
         """ip_vs_conn_new to the destination; the method is set on it first, as the service would."""
         dest = dest or self.dest
         dest.conn_flags = method | ConnFlag.INACTIVE | (0 if method == MASQ else ConnFlag.NOOUTPUT)
         conn = self.table.conn_new(
             self.af, protocol, client or self.client, cport, self.vip, vport, dest.af, dest.addr, dport, 0, flags,
-            dest.index if bound else 0, self.now,
+            dest.index if bound else 0, self.now, pe,
         )  # fmt: skip
         assert conn is not None
         return conn
 
-    def template(self, protocol: int = 6, timeout: int = 360_000, vport: int = VPORT) -> Conn:
+    def template(
+        self, protocol: int = 6, timeout: int = 360_000, vport: int = VPORT, pe: bytes = b""
+    ) -> Conn:
         """A persistence template of the client, its timer started."""
-        conn = self.new(protocol=protocol, cport=0, vport=vport, flags=ConnFlag.TEMPLATE)
+        conn = self.new(protocol=protocol, cport=0, vport=vport, flags=ConnFlag.TEMPLATE, pe=pe)
         conn.timeout = timeout
         self.table.conn_put(conn, self.now)
         return conn
@@ -167,6 +170,11 @@ class World:
             assert got == [state, *rest], step
 
 
+def template_key(conn: Conn) -> tuple[int, int, bytes, bytes, int]:
+    """What a template is looked up by, besides a persistence engine's data."""
+    return conn.af, conn.protocol, conn.caddr, conn.vaddr, conn.vport
+
+
 def verify(table: Table) -> int:
     """What the table counts is what it holds, and each entry is found. Returns how many it holds."""
     conns = {table.index_of(c): c for c in table.conns()}
@@ -185,7 +193,7 @@ def verify(table: Table) -> int:
     for conn in conns.values():
         found: Conn | None
         if conn.flags & ConnFlag.TEMPLATE:
-            found = table.ct_in_get(conn.af, conn.protocol, conn.caddr, conn.vaddr, conn.vport)
+            found = table.ct_in_get(*template_key(conn), table.pe_data(conn))
         else:
             found = table.conn_in_get(header(conn.protocol, conn.caddr, conn.cport, conn.vaddr, conn.vport))
         assert found is not None

@@ -197,7 +197,9 @@ def connections(conns: Iterable[ConnEntry], pe: bool, names: Names) -> Iterator[
             )
         )
         expiry = f"{seconds // 60:02}:{seconds % 60:02}"
-        yield f"{protocol:3} {expiry:6} {c.state:11} {source:18} {virtual:18} {server}"
+        row = f"{protocol:3} {expiry:6} {c.state:11} {source:18} {virtual:18} "
+        name, _, data = c.pe.decode("ascii", "backslashreplace").partition(" ")
+        yield row + (f"{server:16} {name:18} {data}" if pe and data else server)
 
 
 # ------------------------------------------------------------------- sorting

@@ -63,16 +63,18 @@ class ConnEntry(NamedTuple):
     caddr: bytes
     vaddr: bytes
     daddr: bytes
+    pe: bytes = b""  # a persistence engine's name, a blank, its data
 
 
 def conn(entry: ConnEntry) -> bytes:
     """The CONN attribute of a connection."""
-    af, daf, protocol, cport, vport, dport, flags, expires, fwmark, state, *addrs = entry
+    af, daf, protocol, cport, vport, dport, flags, expires, fwmark, state, *addrs, pe = entry
     return attribute(
         Attr.CONN,
         _CONN.pack(
             af, daf, protocol, cport, vport, dport, 0, flags, expires, fwmark, state.encode()[:12], *addrs
-        ),
+        )
+        + pe,
     )
 
 
@@ -98,6 +100,7 @@ def parse_conn(payload: bytes) -> ConnEntry:
         caddr[:size],
         vaddr[:size],
         daddr[:dsize],
+        payload[CONN_SIZE:],
     )
 
 

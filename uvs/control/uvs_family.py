@@ -69,7 +69,7 @@ class UvsFamily:
         now = self.ipvs.clock()
         rows: list[bytes] = []
         for conn in self.ipvs.table.conns():
-            rows.append(extension.conn(_conn(conn, now)))
+            rows.append(extension.conn(_conn(conn, now, self.ipvs.table.pe_data(conn))))
             if len(rows) == CONNS_PER_MESSAGE:
                 yield Cmd.GET_CONNS, b"".join(rows)
                 rows = []
@@ -106,7 +106,7 @@ class UvsFamily:
             yield Cmd.GET_WALKS, attribute(Attr.JSON, json.dumps(walks.popleft().to_json()).encode())
 
 
-def _conn(conn: Conn, now: int) -> ConnEntry:
+def _conn(conn: Conn, now: int, pe: bytes) -> ConnEntry:
     return ConnEntry(
         conn.af,
         conn.daf,
@@ -121,4 +121,5 @@ def _conn(conn: Conn, now: int) -> ConnEntry:
         conn.caddr,
         conn.vaddr,
         conn.daddr,
+        pe,
     )

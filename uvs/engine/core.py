@@ -10,6 +10,7 @@ from uvs.engine.names import (
     AF_INET,
     AF_INET6,
     PACKET_MAX,
+    PE_MAX,
     RECORD_SIZE,
     TUN_F_CSUM,
     TUN_F_REMCSUM,
@@ -26,6 +27,7 @@ from uvs.engine.names import (
 from uvs.engine.packet import Header, Packet, checksum, crc32c, tunnel_hlen
 from uvs.engine.reassembly import Reassembler
 from uvs.engine.table import (
+    AppData,
     Conn,
     DestRecord,
     ServiceRecord,
@@ -41,12 +43,14 @@ __all__ = [
     "AF_INET",
     "AF_INET6",
     "PACKET_MAX",
+    "PE_MAX",
     "RECORD_SIZE",
     "TUN_F_CSUM",
     "TUN_F_REMCSUM",
     "TUN_GRE",
     "TUN_GUE",
     "TUN_IPIP",
+    "AppData",
     "Choose",
     "Conn",
     "ConnFlag",

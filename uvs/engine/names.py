@@ -11,6 +11,7 @@ lib: Any = _core.lib
 
 RECORD_SIZE: int = lib.UVS_RECORD_SIZE
 PACKET_MAX: int = lib.UVS_PACKET_MAX
+PE_MAX: int = lib.UVS_PE_MAX
 AF_INET: int = lib.UVS_AF_INET
 AF_INET6: int = lib.UVS_AF_INET6
 # IP_VS_CONN_F_TUNNEL_TYPE_* and IP_VS_TUNNEL_ENCAP_FLAG_* of include/uapi/linux/ip_vs.h.

@@ -8,7 +8,7 @@ from uvs.engine.binding import address, ffi, lib, number, put_packed
 from uvs.engine.names import AF_INET, TUN_IPIP
 
 if TYPE_CHECKING:
-    from uvs.engine.table import Conn
+    from uvs.engine.table import AppData, Conn
 
 
 LOOPBACK6 = bytes(15) + b"\1"
@@ -145,6 +145,19 @@ class Packet:
     def nat_icmp(self, quoted: Header, conn: Conn, inout: int) -> None:
         """ip_vs_nat_icmp: an ICMP error and the header it quotes; inout 1 = from the server."""
         lib.uvs_nat_icmp(self._c, quoted._c, conn._c, inout)
+
+    def mangle_tcp(self, off: int, size: int, text: bytes) -> int:
+        """Replace `size` bytes of the TCP payload, `off` from the packet's start: 0, Why.TOO_BIG,
+        or Why.MALFORMED where that is no place in it."""
+        return lib.uvs_mangle_tcp(self._c, off, size, text, len(text))  # type: ignore[no-any-return]
+
+    def seq_out(self, app: AppData) -> None:
+        """A server's packet: its sequence number by what a helper changed."""
+        lib.uvs_seq_out(self._c, app._c)
+
+    def seq_in(self, app: AppData) -> int:
+        """A client's packet: its acknowledgements, back. 0, or Why.MALFORMED for bad TCP options."""
+        return lib.uvs_seq_in(self._c, app._c)  # type: ignore[no-any-return]
 
     def encap(
         self,

@@ -57,6 +57,24 @@ class Conn:
         return lib.uvs_conn_remaining(self._c, now)  # type: ignore[no-any-return]
 
 
+class AppData:
+    """What an application helper keeps of a connection (`struct uvs_app`)."""
+
+    __slots__ = ("_c",)
+
+    def __init__(self, cdata: Any) -> None:
+        self._c = cdata
+
+    mode = number("mode", "the helper's own")
+    init_seq = number("init_seq", "sequence number of the last change of length")
+    delta = number("delta", "bytes that what follows it was moved by")
+    previous_delta = number("previous_delta", "bytes that what precedes it was moved by")
+
+    def resized(self, seq: int, diff: int) -> None:
+        """The server's payload from sequence number `seq` on grew by `diff` bytes."""
+        lib.uvs_seq_resized(self._c, seq, diff)
+
+
 class _Record:
     __slots__ = ("_c", "_table", "index")
 
@@ -155,6 +173,9 @@ class Table:
         if self._t == ffi.NULL:
             raise TableError(ffi.errno, self.message, path)
         self._param = ffi.new("struct uvs_conn_param *")
+        self._key = ffi.new("struct uvs_iphdr *")
+        self._key.flags = lib.UVS_HDR_PORTS
+        self._pe = ffi.new("uint8_t[]", lib.UVS_PE_MAX)
         self._info = ffi.new("struct uvs_table_info *")
 
     def close(self) -> None:
@@ -241,11 +262,39 @@ class Table:
         c = lib.uvs_conn_out_get(self._t, iph._c)
         return Conn(c) if c else None
 
-    def ct_in_get(self, af: int, protocol: int, caddr: bytes, vaddr: bytes, vport: int) -> Conn | None:
-        """ip_vs_ct_in_get: the persistence template of a client (already masked)."""
-        self._fill(af, protocol, caddr, 0, vaddr, vport, af, b"", 0, 0)
+    def conn_between(
+        self, af: int, protocol: int, src: bytes, sport: int, dst: bytes, dport: int, direction: Dir
+    ) -> Conn | None:
+        """The connection that a packet with these ends would belong to, in that direction."""
+        key = self._key
+        key.af, key.protocol, key.sport, key.dport = af, protocol, sport, dport
+        put_packed(key.saddr, src)
+        put_packed(key.daddr, dst)
+        get = lib.uvs_conn_in_get if direction == Dir.INPUT else lib.uvs_conn_out_get
+        c = get(self._t, key)
+        return Conn(c) if c else None
+
+    def ct_in_get(
+        self, af: int, protocol: int, caddr: bytes, vaddr: bytes, vport: int, pe: bytes = b""
+    ) -> Conn | None:
+        """ip_vs_ct_in_get: the persistence template of a client (already masked).
+
+        `pe`: what a persistence engine knows it by: its name, a blank and its data, PE_MAX bytes at most.
+        """
+        self._fill(af, protocol, caddr, 0, vaddr, vport, af, b"", 0, 0, pe)
         c = lib.uvs_ct_in_get(self._t, self._param)
         return Conn(c) if c else None
+
+    def pe_data(self, conn: Conn) -> bytes:
+        """What a persistence engine knows a template by, as for `ct_in_get`; empty without one."""
+        if not conn._c.ext or not conn._c.flags & lib.UVS_CONN_F_TEMPLATE:
+            return b""
+        return bytes(ffi.buffer(self._pe, lib.uvs_conn_pe(self._t, conn._c, self._pe)))
+
+    def app_data(self, conn: Conn, make: bool = False) -> AppData | None:
+        """What a helper keeps of a connection; None: nothing yet or, with `make`, the table is full."""
+        a = (lib.uvs_conn_app_new if make else lib.uvs_conn_app)(self._t, conn._c)
+        return AppData(a) if a else None
 
     def conn_new(
         self,
@@ -262,9 +311,10 @@ class Table:
         flags: int,
         dest: int,
         now: int,
+        pe: bytes = b"",
     ) -> Conn | None:
         """ip_vs_conn_new: bound to destination record `dest` (0 = none); None when the table is full."""
-        self._fill(af, protocol, caddr, cport, vaddr, vport, daf, daddr, dport, fwmark)
+        self._fill(af, protocol, caddr, cport, vaddr, vport, daf, daddr, dport, fwmark, pe)
         c = lib.uvs_conn_new(self._t, self._param, flags, dest, now)
         return Conn(c) if c else None
 
@@ -280,10 +330,14 @@ class Table:
         daddr: bytes,
         dport: int,
         fwmark: int,
+        pe: bytes = b"",
     ) -> None:
         p = self._param
         p.af, p.daf, p.protocol, p.fwmark = af, daf, protocol, fwmark
         p.cport, p.vport, p.dport = cport, vport, dport
+        p.pe_len = len(pe)
+        if pe:
+            ffi.buffer(p.pe)[: len(pe)] = pe
         for name, addr in ("caddr", caddr), ("vaddr", vaddr), ("daddr", daddr):
             put_packed(ffi.addressof(p, name), addr)
 

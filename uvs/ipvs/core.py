@@ -8,8 +8,8 @@ if one is recorded, the walk come out. Section numbers are those of `docs/refere
 from __future__ import annotations
 
 from uvs.engine.core import AF_INET, Conn, ConnFlag, DestFlag, Dir, Hdr, Header, Why
-from uvs.ipvs import icmp, protocols, walk
-from uvs.ipvs.persistence import ip_vs_sched_persist
+from uvs.ipvs import apps, icmp, protocols, walk
+from uvs.ipvs.persistence import ip_vs_rs_conn_out, ip_vs_sched_persist
 from uvs.ipvs.services import FTPPORT, Service
 from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
 from uvs.ipvs.tunnel import ip_vs_in_icmp_tunnel
@@ -369,6 +369,8 @@ def ip_vs_out(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
         return handle_response(ipvs, skb, cp, iph)
     if record:
         record.step(1, "ip_vs_conn_out_get", "no connection", packet=walk.describe(iph))
+    if iph.protocol == UDP and (cp := ip_vs_rs_conn_out(ipvs, skb, iph)):
+        return handle_response(ipvs, skb, cp, iph)
     if ipvs.sysctl.nat_icmp_send and pp.number in (6, 17, 132):
         return _tell_server(ipvs, skb, iph, pp)
     return skb.accept(Why.NO_CONN)
@@ -383,6 +385,9 @@ def handle_response(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict
     if cp.flags & ConnFlag.FWD_MASK == ConnFlag.MASQ:
         if too_short_for_nat(skb):
             return skb.drop(Why.SHORT)
+        if apps.bound(cp) and (why := apps.ip_vs_app_pkt_out(ipvs, skb, cp, iph)):
+            ipvs.table.conn_put(cp, skb.now)
+            return skb.drop(why)
         skb.pkt.snat(cp)
         skb.modified = True
         if record:
@@ -399,7 +404,7 @@ def handle_response(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict
 
 def _tell_server(ipvs: NetnsIpvs, skb: Skb, iph: Header, pp: protocols.Protocol) -> Verdict:
     """sysctl nat_icmp_send: a NAT server's packet of no connection is answered."""
-    if not iph.flags & Hdr.PORTS or not ipvs.services.has_real_service(
+    if not iph.flags & Hdr.PORTS or not ipvs.services.real_service(
         iph.af, iph.protocol, iph.saddr, iph.sport
     ):
         return skb.accept(Why.NO_CONN)

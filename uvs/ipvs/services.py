@@ -21,7 +21,7 @@ from uvs.engine.core import (
     ServiceRecord,
     Table,
 )
-from uvs.ipvs import scheduling
+from uvs.ipvs import pe, scheduling
 from uvs.ipvs.estimator import Estimator
 from uvs.ipvs.route import Route, Routes
 from uvs.ipvs.spec import SVC_F_HASHED, SVC_F_ONEPACKET, SVC_F_PERSISTENT
@@ -88,6 +88,7 @@ class Service:
     rec: ServiceRecord
     est: Estimator
     scheduler: scheduling.Scheduler | None = None
+    pe: pe.PersistenceEngine | None = None
     dests: list[Dest] = field(default_factory=list)
     by_id: dict[tuple[int, bytes, int], Dest] = field(default_factory=dict)
 
@@ -184,7 +185,7 @@ class Services:
     # ---- services
 
     def add_service(self, spec: ServiceSpec) -> Service:
-        """ip_vs_add_service. Errors: EEXIST, ENOENT (scheduler), EINVAL (IPv6 prefix), ENOMEM."""
+        """ip_vs_add_service. Errors: EEXIST, ENOENT (scheduler, engine), EINVAL (IPv6 prefix), ENOMEM."""
         if spec.key.lookup in self._services:
             raise IpvsError(errno.EEXIST, "service exists")
         self._check(spec)
@@ -200,6 +201,7 @@ class Services:
         svc = Service(replace(spec, flags=spec.flags | SVC_F_HASHED), rec, Estimator(rec.stats))
         rec.flags = svc.spec.flags
         svc.scheduler = self._scheduler(svc, spec.sched_name)
+        svc.pe = pe.find(spec.pe_name)
         self._services[key.lookup] = svc
         self._count(svc, 1)
         self._tell("add_service", svc)
@@ -215,7 +217,7 @@ class Services:
             raise IpvsError(errno.EINVAL, "a protocol has 8 bits")
         if spec.sched_name != "none" and scheduling.find(spec.sched_name) is None:
             raise IpvsError(errno.ENOENT, f"no scheduler {spec.sched_name!r}")
-        if spec.pe_name:
+        if spec.pe_name and pe.find(spec.pe_name) is None:
             raise IpvsError(errno.ENOENT, f"no persistence engine {spec.pe_name!r}")
         if spec.key.af == AF_INET6 and not 1 <= spec.netmask <= 128:
             raise IpvsError(errno.EINVAL, "IPv6 prefix length must be 1..128")
@@ -230,6 +232,7 @@ class Services:
         self._check(spec)
         if spec.sched_name != svc.spec.sched_name:
             svc.scheduler = self._scheduler(svc, spec.sched_name)
+        svc.pe = pe.find(spec.pe_name)
         svc.spec = replace(spec, key=svc.key, flags=spec.flags | SVC_F_HASHED)
         svc.rec.flags = svc.spec.flags
         self._tell("edit_service", svc)
@@ -368,13 +371,17 @@ class Services:
         dest.route = None
         dest.spec = spec
 
-    def has_real_service(self, af: int, protocol: int, addr: bytes, port: int) -> bool:
-        """ip_vs_has_real_service: is it a NAT server of any service?"""
-        return any(
-            d.fwd == ConnFlag.MASQ
-            and d.spec.port == port
-            and (d.svc.key.fwmark or d.svc.key.protocol == protocol)
-            for d in self._real.get((af, addr), ())
+    def real_service(self, af: int, protocol: int, addr: bytes, port: int) -> Dest | None:
+        """ip_vs_find_real_service: the NAT server of that address, the newest of any service."""
+        return next(
+            (
+                d
+                for d in reversed(self._real.get((af, addr), ()))
+                if d.fwd == ConnFlag.MASQ
+                and d.spec.port == port
+                and (d.svc.key.fwmark or d.svc.key.protocol == protocol)
+            ),
+            None,
         )
 
     def find_tunnel(self, af: int, addr: bytes, port: int) -> int | None:

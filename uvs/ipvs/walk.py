@@ -20,6 +20,11 @@ def endpoint(addr: bytes, port: int) -> str:
     return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
 
 
+def printable(data: bytes) -> str:
+    """Bytes of a packet for a reader: what is no ASCII is escaped."""
+    return data.decode("ascii", "backslashreplace")
+
+
 def describe(iph: Header) -> str:
     """A header in one line: `TCP 10.0.0.2:1024 > 10.0.0.1:80 S`."""
     name = PROTOCOL_NAMES.get(iph.protocol, f"protocol {iph.protocol}")

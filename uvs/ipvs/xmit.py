@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from uvs.engine.core import AF_INET, TUN_GRE, TUN_GUE, Conn, ConnFlag, Hdr, Header, Why, tunnel_hlen
-from uvs.ipvs import icmp
+from uvs.ipvs import apps, icmp
 from uvs.ipvs.route import Route
 from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
 
@@ -133,6 +133,8 @@ def ip_vs_nat_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
         return skb.drop(Why.BOUNDARY)
     if too_short_for_nat(skb):
         return skb.drop(Why.SHORT)
+    if apps.bound(cp) and (why := apps.ip_vs_app_pkt_in(ipvs, skb, cp, iph)):
+        return skb.drop(why)
     skb.pkt.dnat(cp)
     if skb.walk:
         skb.walk.step(2, "tcp_dnat_handler" if iph.protocol == 6 else "dnat_handler", "destination rewritten")

@@ -318,8 +318,10 @@ class Paper:
                 hosts.gone.add(name)
             case "neighbour", [name, "back"]:
                 hosts.gone.discard(name)
-            case "helper", ["ftp"]:
+            case "helper", ["ftp" | "sip"]:
                 pass  # always there
+            case "default", ["mtu", size]:
+                hosts.mtus["c"] = int(size)
             case "default", ["gone"]:
                 hosts.unreachable_names = {"c"}
             case "default", ["back"]:

@@ -17,8 +17,8 @@ transparent NUMBER           packets of that mark are taken in, whatever their d
 route HOST unreachable|normal|mtu N         as the director sees it, both families; for a tunnel's MTU etc.
 local HOST                   the host's addresses become the director's own
 neighbour HOST gone|back     its link-layer address is not known
-default gone|back            the route to the clients
-helper ftp                   the kernel's module for it, which needs conntrack; uvs has it always
+default gone|back|mtu N      the route to the clients
+helper ftp|sip               the kernel's module (FTP's needs conntrack); uvs has them always
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import re
 from collections.abc import Callable
 from typing import Protocol
 
+from support.scenario.script import Step
 from support.scenario.tell import tell
 from support.scenario.words import Vocabulary, client, client6, sctp, tcp
 
@@ -58,7 +59,7 @@ class Stage(Protocol):
         """transparent, route, local, neighbour, default: settings of the director's machine."""
 
 
-PATIENCE_S, GLANCE_S = 1.5, 0.8
+PATIENCE_S, GLANCE_S, LONG_S = 1.5, 0.8, 20.0
 CHUNK = {False: 5, True: 1}  # connections (SCTP?) made before they are listed: the first must not have ended
 
 
@@ -70,6 +71,7 @@ class Play:
         self.stage: Stage
         self.words: Vocabulary
         self.topology = ""
+        self.patience, self.glance = PATIENCE_S, GLANCE_S
         self._port = 20000
         self._verbs: dict[str, Callable[[str], list[str]]] = {
             "topology": self._topology,
@@ -84,6 +86,16 @@ class Play:
             "entries": self._entries,
             "mark": self._mark,
         }
+
+    def expecting(self, step: Step) -> list[str]:
+        """Do a step whose answers are known: something that is to arrive is waited for on any machine."""
+        answers = step.expected(kernel=False)
+        silent = "nothing" in answers or any("-" in line.split() for line in answers)
+        self.patience, self.glance = (PATIENCE_S, GLANCE_S) if silent else (LONG_S, LONG_S)
+        try:
+            return self.perform(step.words)
+        finally:
+            self.patience, self.glance = PATIENCE_S, GLANCE_S
 
     def perform(self, step: str) -> list[str]:
         """Do a step; what it led to, line by line."""
@@ -107,7 +119,7 @@ class Play:
         out: list[str] = []
         for packet in self.words.packets(expression):
             self.stage.send(host, bytes(packet))
-            seen = self.stage.arrivals(PATIENCE_S)
+            seen = self.stage.arrivals(self.patience)
             out += [f"{sender}>{to} {tell(data)}" for sender, to, data in seen] or ["nothing"]
         return out
 
@@ -117,7 +129,7 @@ class Play:
 
     def _one(self, host: str, packet: bytes) -> str:
         self.stage.send(host, packet)
-        for _, to, data in self.stage.arrivals(GLANCE_S, 1):
+        for _, to, data in self.stage.arrivals(self.glance, 1):
             if to != host:
                 return to
             protocol, body = (data[9], data[20:]) if data[0] >> 4 == 4 else (data[6], data[40:])
@@ -130,14 +142,14 @@ class Play:
         host, _, expression = rest.partition(": ")
         for packet in self.words.packets(expression):
             self.stage.send(host, bytes(packet))
-            self.stage.arrivals(GLANCE_S, 1)
+            self.stage.arrivals(self.glance, 1)
         return []
 
     def _together(self, rest: str) -> list[str]:
         host, _, expression = rest.partition(": ")
         for packet in self.words.packets(expression):
             self.stage.send(host, bytes(packet))
-        return [f"{sender}>{to} {tell(data)}" for sender, to, data in self.stage.arrivals(PATIENCE_S)] or [
+        return [f"{sender}>{to} {tell(data)}" for sender, to, data in self.stage.arrivals(self.patience)] or [
             "nothing"
         ]
 

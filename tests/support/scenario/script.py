@@ -122,13 +122,13 @@ def _same(want: list[str], got: list[str]) -> bool:
     return masked and all(0 <= int(now) - int(then) <= SLOW_S for then, now in pairs)
 
 
-def differences(script: Script, perform: Callable[[str], list[str]], kernel: bool = False) -> list[str]:
+def differences(script: Script, perform: Callable[[Step], list[str]], kernel: bool = False) -> list[str]:
     """Do all steps; what came otherwise than expected, as lines of a diff. Empty: all the same."""
     out: list[str] = []
     for step in script.steps:
         if not step.text:
             continue
-        want, got = step.expected(kernel), [line.rstrip() for line in perform(step.words)]
+        want, got = step.expected(kernel), [line.rstrip() for line in perform(step)]
         if not _same(want, got):
             out.append(f"@ {step.words}")
             out += [line for line in difflib.ndiff(want, got) if not line.startswith("?")]

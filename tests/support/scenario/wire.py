@@ -27,7 +27,7 @@ PLAIN = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 SIOCETHTOOL, ETHTOOL_STXCSUM, ETHTOOL_SGSO, ETHTOOL_STSO = 0x8946, 0x17, 0x24, 0x1F
 SIOCGIFFLAGS, IFF_RUNNING = 0x8913, 0x40
 WHOLE = (ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_STXCSUM)  # turned off: packets with whole checksums
-START_S, QUIET_S = 60.0, 0.25
+START_S = 60.0
 # Seen beside the packets of a scenario: IGMP, and multicast and neighbour discovery of IPv6.
 _SETTINGS = {
     "net/ipv4/ip_forward": "1",
@@ -65,6 +65,8 @@ def _mac(number: int) -> bytes:
 
 class Wire:
     """The stage, with nothing that balances yet: `Kernel` and `Uvs` add it."""
+
+    quiet = 0.25  # seconds without an arrival: no more will come
 
     def __init__(self, topology: str) -> None:
         self.nat = topology == "nat"
@@ -124,11 +126,11 @@ class Wire:
                     raise TimeoutError(f"{dev} does not come up")
                 time.sleep(0.02)
 
-    def default(self, there: bool) -> None:
+    def default(self, there: bool, mtu: str = "") -> None:
         """The routes to the clients."""
-        what = "replace" if there else "del"
-        run("ip", "route", what, "10.9.0.0/16", "via", "198.18.0.2")
-        run("ip", "route", what, "2001:db8:9::/48", "via", "2001:db8:18::2")
+        what, size = "replace" if there else "del", ["mtu", mtu] if mtu else []
+        run("ip", "route", what, "10.9.0.0/16", "via", "198.18.0.2", *size)
+        run("ip", "route", what, "2001:db8:9::/48", "via", "2001:db8:18::2", *size)
 
     def addresses(self, name: str) -> tuple[str, str]:
         """Of a machine."""
@@ -175,11 +177,11 @@ class Wire:
                     continue
                 out.append((sender, self.names[frame[:6]], frame[14:]))
                 enough = count is not None and len(out) >= count
-                end = time.monotonic() + (0 if enough else QUIET_S)
+                end = time.monotonic() + (0 if enough else self.quiet)
         return out
 
-    def ftp(self) -> None:
-        """Have the FTP helper."""
+    def helper(self, name: str) -> None:
+        """Have the helper ftp, or the engine sip."""
 
     # ---- commands
 
@@ -230,10 +232,12 @@ class Wire:
                     run("ip", "addr", "add", f"{address}/{128 if ':' in address else 32}", "dev", "lo")
             case "neighbour", [name, how]:
                 self.neighbour(name, how == "back")
+            case "default", ["mtu", size]:
+                self.default(True, size)
             case "default", [how]:
                 self.default(how == "back")
-            case "helper", ["ftp"]:
-                self.ftp()
+            case "helper", [name]:
+                self.helper(name)
             case _:
                 raise ValueError(f"no step {verb} {' '.join(words)}")
         time.sleep(0.1)  # a director hears of it by netlink
@@ -267,9 +271,11 @@ class Kernel(Wire):
             run("modprobe", "ip_vs")
         super().__init__(topology)
 
-    def ftp(self) -> None:
-        """Its module; a rule that looks at conntrack turns that on."""
-        run("modprobe", "ip_vs_ftp")
+    def helper(self, name: str) -> None:
+        """Its module; FTP's needs conntrack, which a rule that looks at it turns on."""
+        run("modprobe", {"ftp": "ip_vs_ftp", "sip": "ip_vs_pe_sip"}[name])
+        if name != "ftp":
+            return
         for tool in ("iptables", "ip6tables"):
             run(tool, "-w", *["-A", "INPUT", "-m", "conntrack", "--ctstate", "NEW", "-j", "ACCEPT"])
         self.sysctl("conntrack", "1")
@@ -289,6 +295,8 @@ class Kernel(Wire):
 
 class Uvs(Wire):
     """`uvs run`."""
+
+    quiet = 1.0
 
     def __init__(self, topology: str) -> None:
         super().__init__(topology)

@@ -233,7 +233,8 @@ def proc_row(c):
     name = listing.CONN_PROTOCOLS.get(c.protocol, f"IP_{c.protocol}")
     return (
         f"{name:3} {text(c.af, c.caddr)} {c.cport:04X} {text(c.af, c.vaddr)} {c.vport:04X} "
-        f"{text(c.daf, c.daddr)} {c.dport:04X} {c.state:11} {c.expires // 1000:7}\n"
+        f"{text(c.daf, c.daddr)} {c.dport:04X} {c.state:11} {c.expires // 1000:7}"
+        + (f" {c.pe.decode()}\n" if c.pe else "\n")
     )
 
 
@@ -265,6 +266,9 @@ def test_connections(plain, pe, director, ipvsadm, tmp_path):
                 2, 2, 0, 0, 0, 80, 0x1000, 300_000, 7, "ASSURED", b"\x0a\0\0\0", b"\0\0\0\7", b"\x0a\0\0\2"
             )
         )
+        for data in ("a", "a@b", "x" * 16, "(1:2)/[3]?{4}<5>", "y" * 170):
+            row = (2, 2, 17, 0, 5060, 5060, 0x1000, 300_000, 0, "ASSURED")
+            rows.append(ConnEntry(*row, bytes(4), b"\x0a\0\0\1", b"\x0a\0\0\2", f"sip {data}".encode()))
     file = tmp_path / "ip_vs_conn"
     file.write_text(
         "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n"
@@ -312,7 +316,7 @@ REFUSED = [
     ("-A -t 10.0.0.1:80", "Service already exists", 255),
     ("-A -t 10.0.0.9:80 -s nosuch", "Scheduler or persistence engine not found", 255),
     ("-E -t 10.0.0.1:80 -s nosuch", "Scheduler or persistence engine not found", 255),
-    ("-A -t 10.0.0.9:80 --pe sip -p", "Scheduler or persistence engine not found", 255),
+    ("-A -t 10.0.0.9:80 --pe nosuch -p", "Scheduler or persistence engine not found", 255),
     ("-E -t 10.0.0.9:80", "No such service", 255),
     ("-D -t 10.0.0.9:80", "No such service", 255),
     ("-Z -t 10.0.0.9:80", "No such service", 255),

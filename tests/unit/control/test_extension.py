@@ -8,6 +8,7 @@ from support.world import CIP, CIP6, MASQ, RIP, RIP6, VIP, VIP6, packed, tcp
 
 from uvs.control import extension
 from uvs.control.extension import ConnEntry
+from uvs.control.netlink import attributes
 from uvs.engine.core import ConnFlag, Why
 from uvs.ipvs.spec import IpvsError
 
@@ -52,8 +53,19 @@ def test_connections(client, director):
     assert four == ConnEntry(
         2, 2, 6, 1024, 80, 8080, four.flags, 60_000, 0, "SYN_RECV", packed(CIP), packed(VIP), packed(RIP[1])
     )
-    assert six[10:] == (packed(CIP6), packed(VIP6), packed(RIP6[1]))
+    assert six[10:] == (packed(CIP6), packed(VIP6), packed(RIP6[1]), b"")
     assert four.flags & ConnFlag.FWD_MASK == ConnFlag.MASQ
+
+
+def test_a_template_s_engine_data(client, director):
+    def make():
+        table, now = director.ipvs.table, director.world.now
+        table.conn_new(
+            2, 17, bytes(4), 0, b"\1\2\3\4", 53, 2, b"\5\6\7\x08", 53, 0, ConnFlag.TEMPLATE, 0, now, b"sip a"
+        )
+
+    director.do(make)
+    assert [c.pe for c in client.conns()] == [b"sip a"]
 
 
 def test_connections_by_the_thousand(client, director):
@@ -79,9 +91,12 @@ def test_connections_by_the_thousand(client, director):
     assert {int.from_bytes(c.caddr, "big") for c in client.conns()} == set(range(20_000))
 
 
-def test_a_connection_comes_back():
-    entry = ConnEntry(10, 2, 132, 1, 2, 65535, 0x1100, 5, 9, "ESTABLISHED", bytes(16), b"\1" * 16, b"\2" * 4)
-    assert extension.parse_conn(extension.conn(entry)[4:]) == entry
+@pytest.mark.parametrize("pe", [b"", b"sip a@b", b"sip " + b"x" * 255])
+def test_a_connection_comes_back(pe):
+    addrs = bytes(16), b"\1" * 16, b"\2" * 4
+    entry = ConnEntry(10, 2, 132, 1, 2, 65535, 0x1100, 5, 9, "ESTABLISHED", *addrs, pe)
+    (attr,) = attributes(extension.conn(entry)).values()
+    assert extension.parse_conn(attr) == entry
     with pytest.raises(ValueError, match="short"):
         extension.parse_conn(bytes(extension.CONN_SIZE - 1))
 
