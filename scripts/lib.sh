@@ -15,7 +15,7 @@ BUILD=build/venv
 RUN_PACKAGES=(gcc libc6-dev libnetfilter-queue-dev iproute2 iptables ipset nftables kmod procps)
 # To test besides.
 TEST_PACKAGES=(busybox-static clang cpio curl ethtool git iperf3 iputils-ping ipvsadm
-	mandoc netcat-openbsd shellcheck tcpdump xz-utils)
+	mandoc netcat-openbsd shellcheck tcpdump vsftpd xz-utils)
 # The virtual machine of tests/kernel, on the architecture that has one.
 VM_PACKAGES=(linux-image-amd64 qemu-system-x86)
 
@@ -79,6 +79,10 @@ install_packages() {
 		die "apt-get could not install: ${missing[*]}"
 	}
 	rm -f "$log"
+	# Its package starts a server on this machine; the tests start their own in namespaces.
+	if [[ " ${missing[*]} " == *" vsftpd "* && -d /run/systemd/system ]]; then
+		as_root systemctl -q disable --now vsftpd || true
+	fi
 }
 
 # find_python: PYTHON, or the system's own, or the one on PATH, if it is new enough.
