@@ -57,7 +57,9 @@ class FakeRoutes:
         return self.find(*row) if row else None
 
     def update_pmtu(self, af: int, addr: bytes, mtu: int) -> None:
-        self.pmtu[addr] = mtu
+        mtu = max(mtu, 552 if af == AF_INET else 1280)
+        if mtu <= self.pmtu.get(addr, self.mtu):
+            self.pmtu[addr] = mtu
 
     def describe(self, index: int) -> str:
         return str(ip_address(self.rows[index][1]))

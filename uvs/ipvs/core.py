@@ -46,14 +46,17 @@ def nf_hook(ipvs: NetnsIpvs, skb: Skb, hook: Hook, data: bytes, mark: int = 0, i
 
 def own_packets(ipvs: NetnsIpvs, skb: Skb) -> None:
     """The director's own packets pass the handlers at LOCAL_OUT like any other: an ICMP error about a packet
-    that was already rewritten is translated back there, one about a tunnel packet becomes the client's."""
+    that was already rewritten is translated back there, one about a tunnel packet is consumed.
+
+    An error that is made on the way of another is not sent (icmp_xmit_lock): the client of such a tunnel is
+    not told.
+    """
     for index, packet in skb.made:
         own = Skb()
         if own.begin(Hook.LOCAL_OUT, packet, 0, 0, skb.now):
             continue
         if _handlers(ipvs, own) == NF_ACCEPT:
             skb.sends.append((index, own.pkt.data))
-        own_packets(ipvs, own)
         skb.sends += own.sends
 
 
@@ -499,7 +502,7 @@ def ip_vs_in_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
     if skb.walk:
         skb.walk.step(1, "ip_vs_in_icmp", "found", quoted=walk.describe(quoted))
     masq = cp.flags & ConnFlag.FWD_MASK == ConnFlag.MASQ
-    if skb.iph.af == AF_INET and not skb.pkt.l4_csum_ok():
+    if masq and not skb.pkt.l4_csum_ok():  # what is sent on as it is, is its receiver's to check
         verdict = skb.drop(Why.CHECKSUM)
     elif skb.iph.af != AF_INET and skb.hook == Hook.LOCAL_OUT and not masq:
         verdict = skb.accept(Why.ICMP_IN)

@@ -24,10 +24,11 @@ def port_unreachable(ipvs: NetnsIpvs, skb: Skb) -> None:
     _answer(ipvs, skb, *((DEST_UNREACH, PORT_UNREACH) if v4 else (V6_DEST_UNREACH, V6_PORT_UNREACH)))
 
 
-def host_unreachable(ipvs: NetnsIpvs, skb: Skb) -> None:
-    """To the client: no route to the real server, or it does not answer (dst_link_failure)."""
+def host_unreachable(ipvs: NetnsIpvs, skb: Skb, sent: bool = False) -> None:
+    """To the client: no route to the real server, or (`sent`) it does not answer (dst_link_failure)."""
     v4 = skb.iph.af == AF_INET
-    _answer(ipvs, skb, *((DEST_UNREACH, HOST_UNREACH) if v4 else (V6_DEST_UNREACH, V6_ADDR_UNREACH)))
+    kind = (DEST_UNREACH, HOST_UNREACH) if v4 else (V6_DEST_UNREACH, V6_ADDR_UNREACH)
+    icmp_send(ipvs, skb, skb.iph, skb.pkt.data, *kind, 0, sent=sent)
 
 
 def time_exceeded(ipvs: NetnsIpvs, skb: Skb) -> None:
@@ -56,10 +57,13 @@ def _answer(ipvs: NetnsIpvs, skb: Skb, typ: int, code: int, info: int = 0) -> No
     icmp_send(ipvs, skb, skb.iph, skb.pkt.data, typ, code, info)
 
 
-def icmp_send(ipvs: NetnsIpvs, skb: Skb, iph: Header, quote: bytes, typ: int, code: int, info: int) -> None:
+def icmp_send(
+    ipvs: NetnsIpvs, skb: Skb, iph: Header, quote: bytes, typ: int, code: int, info: int, sent: bool = False
+) -> None:
     """Tell the sender of a packet of an error: an ICMP with second word `info`, into `skb.made`.
 
-    `iph` and `quote`: that packet's header, and the packet from there on.
+    `iph` and `quote`: that packet's header, and the packet from there on; `sent`: it was on its way out of
+    this host, so that its destination, even if that is an address of ours, is not the source of an ICMPv4.
     """
     if not _may_answer(iph):
         return
@@ -79,7 +83,7 @@ def icmp_send(ipvs: NetnsIpvs, skb: Skb, iph: Header, quote: bytes, typ: int, co
         if skb.walk:
             skb.walk.step(2, "icmp_send", "not sent: rate limit", type=typ, code=code)
         return
-    source = iph.daddr if own else route.saddr
+    source = iph.daddr if own and not (v4 and sent) else route.saddr
     build = _build_v4 if v4 else _build_v6
     error = build(
         ipvs, iph, quote[: min(_MAX[iph.af], route.mtu) - _HEADERS[iph.af]], source, typ, code, info

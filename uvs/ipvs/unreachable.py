@@ -10,11 +10,12 @@ from uvs.ipvs.skb import Hook, NetnsIpvs, Skb
 def no_neighbour(ipvs: NetnsIpvs, data: bytes) -> list[tuple[int, bytes]]:
     """The ICMP errors to send, each with its next hop, about a packet that could not be delivered.
 
-    `data`: the packet as it was sent; the error about a translated one is translated back on its way.
+    `data`: the packet as it was sent. The error about a translated one is translated back on its way, that
+    about a tunnel packet goes no further than this host.
     """
     skb = Skb()
     if skb.begin(Hook.LOCAL_OUT, data, 0, 0, ipvs.clock()):
         return []
-    icmp.host_unreachable(ipvs, skb)
+    icmp.host_unreachable(ipvs, skb, sent=True)
     own_packets(ipvs, skb)
     return skb.sends

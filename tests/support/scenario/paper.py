@@ -75,7 +75,7 @@ class Hosts(FakeRoutes):
         source = ip_address("198.18.0.1" if af == AF_INET else "2001:db8:18::1").packed
         if net in (ip_address("198.19.0.1").packed[:3], ip_address("2001:db8:19::").packed[:6]):
             source = ip_address("198.19.0.1" if af == AF_INET else "2001:db8:19::1").packed
-        return Route(route.index, route.local, mtu, addr if route.local else source)
+        return Route(route.index, route.local, mtu, addr if route.local else source, addr in self.pmtu)
 
     unreachable_names: frozenset[str] | set[str] = frozenset()
 

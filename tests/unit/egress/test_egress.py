@@ -427,6 +427,26 @@ def test_a_learned_path_mtu_is_kept_for_ten_minutes(world: World, addr: bytes, t
         assert route.mtu == want, f"after {at} s"
 
 
+def test_a_path_mtu_told_again_is_kept_longer(world: World) -> None:
+    """And a route says that its MTU was learnt; the MTU of its device is no path MTU."""
+    index = world.find().index
+
+    def route(at: int) -> tuple[int, bool]:
+        world.egress.tick(at * SECOND)
+        now = world.egress.at(index)
+        assert now is not None
+        return now.mtu, now.learned
+
+    world.egress.update_pmtu(INET, SERVER, 1500)
+    assert route(0) == (1500, False)
+    world.egress.update_pmtu(INET, SERVER, 1400)
+    assert route(0) == (1400, True)
+    assert route(500) == (1400, True)
+    world.egress.update_pmtu(INET, SERVER, 1400)
+    assert route(501) == route(1100) == (1400, True)
+    assert route(1102) == (1500, False)
+
+
 def test_ipv6_has_an_mtu_of_its_own(world: World) -> None:
     world.links[ETH0] = link(ETH0, mtu6=1400)
     world.routes[a("fd00::2")] = direct(saddr=a("fd00::1"))

@@ -2,17 +2,20 @@
 
 import pytest
 from scapy.layers.inet import ICMP, IP, IPerror, UDPerror
+from scapy.layers.inet6 import ICMPv6DestUnreach, IPv6
 from scapy.packet import Raw
 from support.packets import loaded
 from support.world import (
     CIP,
     DIP,
     DROUTE,
+    FAMILIES,
     MASQ,
     RIP,
     TUNNEL,
     VIP,
     VIP6,
+    dissect,
     ends,
     icmp_error,
     packed,
@@ -225,13 +228,41 @@ def test_a_tunnels_error_on_its_way_elsewhere_is_not_ours(world):
 
 @tunnels
 def test_a_tunnel_whose_server_does_not_answer_arp(world, tunnel, encap):
-    """The error that the director makes about its own packet comes back to it, and becomes the client's."""
-    world.server(world.service(), RIP[1], 80, TUNNEL, **tunnel)
-    sent = bytes(world.local_in(tcp(CIP, 1024, VIP, 80)).sent[0][1])
+    """The director's error about its own packet is consumed, and counted; the client is not told."""
+    dest = world.server(world.service(), RIP[1], 80, TUNNEL, **tunnel)
+    packet = tcp(CIP, 1024, VIP, 80)
+    sent = bytes(world.local_in(packet).sent[0][1])
+    assert no_neighbour(world.ipvs, sent) == []
+    assert dest.rec.stats[2::2] == (1, len(packet))
+
+
+@pytest.mark.parametrize(("fwd", "family", "source"), [
+    (MASQ, 4, VIP), (MASQ, 6, VIP6), (DROUTE, 4, DIP), (DROUTE, 6, VIP6),
+])  # fmt: skip
+def test_a_server_that_does_not_answer_arp(world, fwd, family, source):
+    """The client is told: by NAT from the virtual address, by direct routing from the director's own (IPv4)."""
+    client, vip, rip, _ = FAMILIES[family]
+    world.server(world.service(vip), rip, 80, fwd)
+    sent = bytes(world.local_in(tcp(client, 1024, vip, 80)).sent[0][1])
     ((to, error),) = no_neighbour(world.ipvs, sent)
-    answer = IP(error)
-    assert (world.routes.describe(to), ends(answer), answer[ICMP].code) == (CIP, (VIP, CIP), 1)
-    assert ends(answer[IPerror]) == (CIP, VIP)
+    assert (world.routes.describe(to), ends(dissect(error))) == (client, (source, client))
+    assert error[21 if family == 4 else 41] == (1 if family == 4 else 3)
+
+
+@pytest.mark.parametrize(("fwd", "passed"), [(MASQ, False), (DROUTE, True), (TUNNEL, True)])
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_checksum_is_looked_at_where_the_message_is_changed(world, family, fwd, passed):
+    client, vip, rip, _ = FAMILIES[family]
+    world.server(world.service(vip), rip, 80, fwd)
+    world.local_in(tcp(client, 1024, vip, 80))
+    reply = tcp(vip, 80, client, 1024, "A")
+    if family == 4:
+        error = bytearray(bytes(icmp_error(client, vip, 3, 3, reply)))
+    else:
+        error = bytearray(bytes(IPv6(src=client, dst=vip) / ICMPv6DestUnreach(code=4) / reply))
+    error[-1] ^= 1
+    out = world.local_in(bytes(error))
+    assert (out.why, out.to) == ((Why.ICMP_IN, rip) if passed else (Why.CHECKSUM, None))
 
 
 def test_error_about_a_later_fragment_of_a_tunnel_packet(world):
