@@ -35,9 +35,12 @@ enum {
 #define HEAD 6
 #define DESTS 6
 #define SECOND 1000000000ull
+#define QUEUES 8
+#define BLOCKS 1024 /* an input has few fragments, but its packets may be cut small */
 
 static struct uvs_packet *pkt, *other;
 static uint8_t *kept; /* a copy of the packet before a step */
+static struct uvs_reasm *reasm;
 
 struct run {
 	struct uvs_table *t;
@@ -147,6 +150,41 @@ static void check_iph(struct uvs_packet *p)
 	CHECK(!memcmp(&h, &p->iph, sizeof(h)));
 }
 
+/* One more fragment, in `other`: its verdict. */
+static int gather(uint8_t user, uint64_t now)
+{
+	const int why = uvs_reassemble(reasm, other, user, now);
+	struct uvs_reasm_info info;
+
+	uvs_reasm_info(reasm, &info);
+	CHECK(info.queues <= QUEUES && info.blocks <= BLOCKS);
+	if (why)
+		return why;
+	CHECK(header_right(other));
+	check_iph(other);
+	return 0;
+}
+
+/* The fragments, last one first, give the packet again. */
+static void together(const struct uvs_packet *p, uint32_t mtu, uint32_t count, uint8_t *out)
+{
+	uint32_t n, head = p->iph.af == UVS_AF_INET ? p->iph.len : 0;
+	int why = UVS_WHY_GATHERED, len;
+
+	uvs_reasm_expire(reasm, UINT64_MAX);
+	for (n = count; n-- && why == UVS_WHY_GATHERED;) {
+		len = uvs_fragment(p, mtu, n, 99, out);
+		CHECK(!uvs_packet_load(other, out, (uint32_t)len, 0));
+		why = gather(2, 0);
+	}
+	/* Only an IPv6 packet can have more headers than are kept. */
+	if (why == UVS_WHY_REASSEMBLY && !head)
+		return;
+	CHECK(!why && n == UINT32_MAX);
+	CHECK(other->len == p->len && !memcmp(other->data + head, p->data + head, p->len - head));
+	CHECK(other->frag_max && other->frag_max <= mtu);
+}
+
 static void fragment(const struct uvs_packet *p, uint32_t mtu)
 {
 	uint8_t *out = malloc(mtu ? mtu : 1);
@@ -176,6 +214,8 @@ static void fragment(const struct uvs_packet *p, uint32_t mtu)
 	}
 	CHECK(len == 0 || n == 0 || p->iph.fragoffs + p->len > 65535);
 	CHECK(len || p->iph.af != UVS_AF_INET || bytes == p->iph.end - p->iph.len);
+	if (!len && p->len > mtu && !(p->iph.flags & (UVS_HDR_FRAGMENT | UVS_HDR_ATOMIC)))
+		together(p, mtu, n, out);
 	free(out);
 }
 
@@ -338,6 +378,9 @@ static void one(struct run *r, const uint8_t head[HEAD], const uint8_t *data, ui
 	}
 	CHECK(pkt->len <= len);
 	check_header(pkt, &pkt->iph);
+	CHECK(!uvs_packet_load(other, data, len, arg));
+	if (!gather(1, r->now))
+		check_header(other, &other->iph);
 	if (op & OP_FILL) {
 		uvs_csum_fill(pkt);
 		CHECK(header_right(pkt));
@@ -367,8 +410,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		pkt = uvs_packet_new();
 		other = uvs_packet_new();
 		kept = malloc(UVS_PACKET_MAX + 40);
-		CHECK(pkt && other && kept);
+		reasm = uvs_reasm_new(QUEUES, BLOCKS, 1);
+		CHECK(pkt && other && kept && reasm);
 	}
+	uvs_reasm_expire(reasm, UINT64_MAX);
 	start(&r);
 	while (size >= HEAD) {
 		const uint8_t *head = data;

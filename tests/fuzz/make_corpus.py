@@ -85,6 +85,14 @@ def sctp(*chunks: Any, back: bool = False) -> Any:
     return packet
 
 
+def part4(at: int, more: int, size: int) -> Any:
+    return IP(src=C4, dst=V4, id=7, frag=at, flags="MF" if more else 0, proto=17) / bytes(range(size))
+
+
+def part6(at: int, more: int, size: int) -> Any:
+    return REQ6 / IPv6ExtHdrFragment(offset=at, m=more, id=7, nh=17) / bytes(range(size))
+
+
 def stories() -> dict[str, list[Step]]:
     udp, back = UDP(**PORTS), UDP(**BACK)
     quote4 = bytes(IP(src=V4, dst=C4) / TCP(sport=80, dport=54321) / b"data")
@@ -134,6 +142,11 @@ def stories() -> dict[str, list[Step]]:
         "v6-headers": [step(FILL | NEW, REQ6 / headers / tcp("S"), NAT6)],
         "v6-ah": [step(FILL | NEW, REQ6 / AH(nh=6, payloadlen=4, icv=bytes(12)) / tcp("S"), NAT6)],
         "v4-first-fragment": [step(FILL | NEW, IP(src=C4, dst=V4, flags="MF") / udp / bytes(64))],
+        "v4-fragments": [step(0, part4(*p)) for p in ((9, 0, 8), (0, 1, 40), (0, 1, 40), (5, 1, 32))],
+        "v4-overlap": [step(0, part4(*p)) for p in ((0, 1, 40), (4, 1, 40), (9, 0, 8))],
+        "v6-fragments": [step(0, part6(*p)) for p in ((9, 0, 7), (5, 1, 32), (0, 1, 40))],
+        "v6-overlap": [step(0, part6(*p)) for p in ((5, 1, 32), (0, 1, 48), (9, 0, 7))],
+        "cut-small": [step(FILL | FRAGMENT, REQ4 / udp / bytes(900), 6), step(FILL | FRAGMENT, REQ6 / udp / bytes(900), 22)],
         "v4-later-fragment": [step(FILL | NEW | FRAGMENT, IP(src=C4, dst=V4, flags="MF", frag=9, proto=17) / bytes(128), 12)],
         "v6-first-fragment": [step(FILL | NEW | FRAGMENT, REQ6 / IPv6ExtHdrFragment(m=1) / udp / bytes(64), NAT6)],
         "v6-later-fragment": [step(FILL | NEW, REQ6 / IPv6ExtHdrFragment(offset=9, nh=17) / bytes(64), NAT6)],
