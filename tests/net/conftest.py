@@ -9,7 +9,7 @@ The labs are in namespaces of their own: no privilege is needed and nothing coll
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 import pytest
@@ -23,10 +23,14 @@ from uvs.lab.topology import MODES, VIP, topology
 class Running:
     """A lab whose director runs."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, program: Sequence[str] = ()) -> None:
+        """`program`: what to run as the director, instead of the usual one."""
         self.lab = lab
         processes.start_servers(lab)
-        self.director = processes.start_director(lab)
+        if program:
+            self.director = lab.start("director", "uvs", program, notify=True)
+        else:
+            self.director = processes.start_director(lab)
 
     @property
     def mode(self) -> str:
@@ -59,8 +63,10 @@ class Running:
 def make_lab() -> Iterator[Callable[..., Running]]:
     with ExitStack() as stack:
 
-        def make(mode: str = "nat", servers: int = 3, services: bool = True) -> Running:
-            running = Running(stack.enter_context(Lab.create(topology(mode, servers))))
+        def make(
+            mode: str = "nat", servers: int = 3, services: bool = True, program: Sequence[str] = ()
+        ) -> Running:
+            running = Running(stack.enter_context(Lab.create(topology(mode, servers))), program)
             if services:
                 processes.add_services(running.lab)
             return running

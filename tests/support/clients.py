@@ -233,3 +233,44 @@ def send_to_closed_port(address: str, port: int, timeout: float = TIMEOUT) -> st
         except OSError as e:
             return type(e).__name__
     return "an answer"
+
+
+def datagrams(address: str, sizes: list[int], timeout: float = 15) -> dict[int, str]:
+    """A datagram of each size to the echo port; what did not come back, and why.
+
+    A sender learns by its first large datagram what the path takes (EMSGSIZE, or an ICMP error that its
+    stack keeps for itself): each has a second try.
+    """
+    failed = {}
+    for size in sizes:
+        data = os.urandom(size)
+        for attempt in range(2):
+            with socket.socket(_family(address), socket.SOCK_DGRAM) as sock:
+                sock.settimeout(timeout if attempt else 3)
+                try:
+                    sock.connect((address, 7))
+                    sock.send(data)
+                    if sock.recv(1 << 16) == data:
+                        failed.pop(size, None)
+                        break
+                    failed[size] = "other bytes"
+                except OSError as error:
+                    failed[size] = type(error).__name__
+    return failed
+
+
+def segmented(address: str, size: int, count: int, timeout: float = 15) -> int:
+    """Send `count` datagrams of `size` bytes in one call (UDP_SEGMENT); how many of the echoes are right."""
+    data = [bytes([number]) * size for number in range(count)]
+    with socket.socket(_family(address), socket.SOCK_DGRAM) as sock:
+        sock.settimeout(timeout)
+        sock.connect((address, 7))
+        sock.setsockopt(socket.IPPROTO_UDP, 103, size)  # UDP_SEGMENT, linux/udp.h
+        sock.send(b"".join(data))
+        left = set(data)
+        try:
+            while left:
+                left.discard(sock.recv(1 << 16))
+        except TimeoutError:
+            pass
+    return count - len(left)

@@ -159,3 +159,11 @@ def test_exit_status_and_json(
     assert doctor.main(argparse.Namespace(json=True)) == status
     queue = next(f for f in json.loads(capsys.readouterr().out) if f["name"] == "NFQUEUE")
     assert queue["state"] == ("ok" if status == 0 else "fail")
+
+
+def test_accept_local_of_every_device_is_enough() -> None:
+    """The kernel takes either (IN_DEV_ACCEPT_LOCAL)."""
+    each = {f"/proc/sys/net/ipv4/conf/{device}/accept_local": "1" for device in ("eth0", "eth1.7")}
+    for files, state in ((each, "ok"), (dict([*each.items()][:1]), "note")):
+        machine = Machine(files=GOOD_FILES | {"/proc/sys/net/ipv4/conf/all/accept_local": "0"} | files)
+        assert [f.state for f in doctor.examine(machine) if f.name == "accept_local"] == [state]
