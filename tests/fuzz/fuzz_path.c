@@ -6,7 +6,7 @@
  * Input: packets one after another, each behind a head of six bytes: operations (OP_*), an
  * argument (which destination, which MTU), seconds that pass, how to tunnel and where to look for
  * a header, and the packet's length (big-endian; what is longer than the
- * input is cut).
+ * input is cut).  Without a packet it is a command instead: an argument, seconds, which command.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -365,6 +365,56 @@ static void connection(struct run *r, uint8_t op, uint8_t arg)
 		uvs_conn_put(r->t, c, r->now);
 }
 
+/* The rules that compare destinations: none that may not be chosen, and the first of two in a row. */
+static void choose(struct run *r)
+{
+	uint32_t list[DESTS + 1];
+	int rule, at;
+
+	memcpy(list, r->dest, sizeof(r->dest));
+	list[DESTS] = 1; /* no destination's record */
+	for (rule = UVS_CHOOSE_LC; rule <= UVS_CHOOSE_LIGHT; rule++) {
+		const struct uvs_dest *d;
+
+		at = uvs_dest_choose(r->t, list, DESTS + 1, rule);
+		CHECK(at >= -1 && at < DESTS);
+		CHECK(uvs_dest_choose(r->t, list, 0, rule) == -1);
+		if (at < 0)
+			continue;
+		d = uvs_dest_at(r->t, list[at]);
+		CHECK(d->weight > 0 && (rule == UVS_CHOOSE_LIGHT || !(d->flags & UVS_DEST_F_OVERLOAD)));
+		CHECK(uvs_dest_choose(r->t, list + at, DESTS - (uint32_t)at, rule) == 0);
+	}
+}
+
+/* What an operator and the clock do to destinations and connections. */
+static void command(struct run *r, uint8_t arg, uint8_t which)
+{
+	struct uvs_dest *d = uvs_dest_at(r->t, r->dest[arg % DESTS]);
+	struct uvs_conn *c;
+	uint32_t cursor = 0;
+
+	switch (which % 8) {
+	case 0: /* deleted, and revived */ d->flags ^= UVS_DEST_F_AVAILABLE; break;
+	case 1: uvs_expire_nodest(r->t); break;
+	case 2: uvs_drop_entry(r->t, r->now, arg * 7919u); break;
+	case 3:
+		d->u_threshold = arg >> 3 & 7;
+		d->l_threshold = arg >> 6;
+		d->weight = arg & 3;
+		uvs_dest_overload(d);
+		break;
+	case 4: uvs_secure_tcp(r->t, arg & 1); break;
+	case 5: choose(r); break;
+	case 6: /* a template that is no longer good is set aside */
+		c = uvs_conn_at(r->t, uvs_record_next(r->t, UVS_KIND_CONN, &cursor));
+		if (c && c->flags & UVS_CONN_F_TEMPLATE)
+			uvs_conn_rekey(r->t, c, 0, 0xffff, 0xffff);
+		break;
+	default: uvs_timeouts(r->t, arg & 1 ? 6 : 17)[0] = arg * 1000u; break;
+	}
+}
+
 static void one(struct run *r, const uint8_t head[HEAD], const uint8_t *data, uint32_t len)
 {
 	uint8_t op = head[0], arg = head[1];
@@ -372,6 +422,8 @@ static void one(struct run *r, const uint8_t head[HEAD], const uint8_t *data, ui
 
 	r->now += head[2] * SECOND;
 	uvs_expire(r->t, r->now, 64);
+	if (!len)
+		command(r, arg, head[3]);
 	if (uvs_packet_load(pkt, data, len, arg)) {
 		CHECK(!pkt->iph.flags && !pkt->iph.end);
 		return;

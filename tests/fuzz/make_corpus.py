@@ -62,6 +62,13 @@ def step(op: int, packet: Any, dest: int = NAT4, seconds: int = 0, at: int = 0) 
     return op, dest, seconds, at, packet
 
 
+DELETED, NODEST, DROP_ENTRY, EDITED, SECURE_TCP, CHOOSE, SET_ASIDE, TIMEOUT = range(8)  # commands
+
+
+def command(which: int, arg: int = 0, seconds: int = 0) -> Step:
+    return 0, arg, seconds, which, b""
+
+
 def tcp(flags: str, back: bool = False, data: bytes = b"") -> Any:
     return TCP(flags=flags, **(BACK if back else PORTS)) / data
 
@@ -154,7 +161,22 @@ def stories() -> dict[str, list[Step]]:
         "cut-v4": [step(FILL | FRAGMENT, REQ4 / udp / bytes(600), n) for n in (13, 20, 40)],
         "cut-v6": [step(FILL | FRAGMENT, REQ6 / headers / udp / bytes(600), n) for n in (37, 64, 100)],
         "ping": [step(FILL, REQ4 / ICMP() / b"abc"), step(FILL, REQ6 / ICMPv6EchoRequest(data=b"abc"))],
-        "nothing": [step(0, b""), step(0, b"\x45"), step(0, b"\x60" + bytes(39))],
+        "commands": [
+            *(step(FILL | NEW | TEMPLATE, REQ4 / TCP(sport=n, dport=80)) for n in (1, 2)),
+            *(command(which, arg) for which in range(8) for arg in (0, 13)),
+            step(FILL, REQ4 / TCP(sport=1, dport=80, flags="A"), 0, 61),
+            command(DELETED, 0), command(NODEST),
+        ],
+        "flood": [
+            *(step(FILL | NEW, REQ4 / TCP(sport=n, dport=80)) for n in range(1, 9)),
+            *(command(DROP_ENTRY, n, 61) for n in range(9)),
+        ],
+        "quiesced": [
+            step(FILL | NEW | TEMPLATE, REQ4 / udp), command(EDITED, 0), command(SET_ASIDE), command(CHOOSE),
+            step(FILL | NEW | TEMPLATE, REQ4 / UDP(sport=7, dport=80)), command(SECURE_TCP, 1),
+            step(FILL | NEW, REQ4 / tcp("S"), DR4), step(FILL, REQ4 / tcp("A"), DR4),
+        ],
+        "nothing": [step(0, b"\x45"), step(0, b"\x60" + bytes(39))],
         "lengths": [step(FILL | NEW, bytes(REQ4 / tcp("S"))[:n]) for n in (20, 24, 39)]
         + [step(FILL | NEW, IP(src=C4, dst=V4, proto=6) / bytes(tcp("S"))[:n]) for n in (3, 4, 19)],
     }  # fmt: skip
