@@ -11,7 +11,10 @@ from scapy.layers.inet6 import (
     IPv6ExtHdrDestOpt,
     IPv6ExtHdrFragment,
 )
+from scapy.layers.ipsec import AH, ESP
+from scapy.layers.l2 import GRE as GREHeader
 from scapy.layers.l2 import GRE as GRE_HEADER
+from scapy.layers.sctp import SCTP, SCTPChunkAbort, SCTPChunkData, SCTPChunkInit
 from scapy.packet import Raw
 from support.world import (
     CIP,
@@ -73,8 +76,35 @@ SEEDS = [
         IPv6(src=CIP6, dst=VIP6) / IPv6ExtHdrFragment(offset=10, m=1) / Raw(b"x" * 40),
         IP(src=CIP, dst=VIP, flags="MF") / UDP(sport=2000, dport=53) / Raw(b"x" * 64),
         IP(src=CIP, dst=VIP) / ICMP(type=8) / b"ping",
+        IP(src=CIP, dst=VIP) / SCTP(sport=1024, dport=80) / SCTPChunkInit(),
+        IP(src=CIP, dst=VIP) / SCTP(sport=1024, dport=80) / SCTPChunkData(data=b"x") / SCTPChunkAbort(),
+        IP(src=RIP[1], dst=CIP) / SCTP(sport=8080, dport=1024) / SCTPChunkAbort(),
+        udp(CIP, 500, VIP, 500),
+        IP(src=CIP, dst=VIP) / ESP(data=bytes(16)),
+        IP(src=CIP, dst=VIP) / AH(nh=6, payloadlen=4, icv=bytes(12)) / Raw(bytes(20)),
+        icmp_error(RIP[1], CIP, 3, 3, IP(src=CIP, dst=RIP[1]) / ESP(data=bytes(16))),
+        icmp_error(RIP[1], CIP, 11, 0, IP(src=CIP, dst=RIP[1]) / SCTP(sport=1024, dport=8080) / SCTPChunkInit()),
+        tcp(CIP, 1024, VIP, 21, "S"),
+        tcp(CIP, 1024, VIP, 21, "PA", b"PASV\r\n"),
+        tcp(RIP[1], 21, CIP, 1024, "PA", b"227 Entering Passive Mode (198,19,0,11,7,9)\r\n"),
+        tcp(CIP, 1024, VIP, 21, "PA", b"PORT 10,9,0,1,7,8\r\n"),
+        tcp(CIP, 1025, VIP, 1801, "S"),
+        udp(CIP, 5060, VIP, 5060, b"INVITE sip:a SIP/2.0\r\nCall-ID: one@here\r\n\r\n"),
+        udp(RIP[2], 5060, CIP, 5060, b"SIP/2.0 200 OK\r\nCall-ID: one@here\r\n\r\n"),
+        udp(CIP, 1024, VIP, 83),
+        udp(CIP, 1024, VIP, 84),
+        icmp_error(
+            "198.19.0.77", DIP, 3, 4,
+            IP(src=DIP, dst=RIP[3]) / UDP(sport=40000, dport=6080) / Raw(b"\0\4\0\0" + bytes(udp(CIP, 1024, VIP, 83))),
+            mtu=900,
+        ),
+        icmp_error(
+            "198.19.0.77", DIP, 3, 4,
+            IP(src=DIP, dst=RIP[2]) / GREHeader(proto=0x0800) / Raw(bytes(udp(CIP, 1024, VIP, 84))), mtu=900,
+        ),
+        udp(CIP, 1024, "192.0.2.200", 99),
     )
-]
+]  # fmt: skip
 
 bent = st.tuples(
     st.sampled_from(SEEDS),
@@ -92,7 +122,7 @@ def _bend(seed: bytes, changes: list[tuple[int, int]], cut: int) -> bytes:
 
 
 steps = st.lists(
-    st.tuples(st.sampled_from(list(Hook)), bent, st.sampled_from([0, 0, 0, 7]), st.integers(0, 70)),
+    st.tuples(st.sampled_from(list(Hook)), bent, st.sampled_from([0, 0, 0, 7, 8]), st.integers(0, 70)),
     min_size=1,
     max_size=30,
 )
@@ -114,13 +144,25 @@ def director() -> World:
         w.server(w.service(vip, port, proto), rip, rport, fwd, **(tunnel[0] if tunnel else {}))
     w.server(w.service(fwmark=7), RIP[2], 0)
     w.server(w.service(VIP, 0, 6, flags=1, timeout=50), RIP[2], 0)
+    w.server(w.service(VIP, 80, 132), RIP[1], 8080)
+    w.server(w.service(VIP, 500, 17), RIP[1], 500)
+    w.server(w.service(VIP, 21, 6), RIP[1], 21)
+    w.server(w.service(VIP, 5060, 17, flags=5, timeout=50, sched="sh"), RIP[2], 5060)
+    w.server(w.service(VIP, 83, 17), RIP[3], 83, TUNNEL, tun_type=1, tun_port=6080, tun_flags=1)
+    w.server(w.service(VIP, 84, 17), RIP[2], 84, TUNNEL, tun_type=2, tun_flags=1)
+    w.service(fwmark=8)
     return w
 
 
+KNOBS = ["cache_bypass", "nat_icmp_send", "schedule_icmp", "sloppy_tcp", "sloppy_sctp", "expire_nodest_conn"]
+
+
 @settings(max_examples=400, deadline=None)
-@given(steps)
-def test_every_packet_gets_a_verdict_and_the_counters_stay_true(packets):
+@given(steps, st.sets(st.sampled_from(KNOBS)))
+def test_every_packet_gets_a_verdict_and_the_counters_stay_true(packets, knobs):
     world = director()
+    for name in knobs:
+        world.ipvs.sysctl.set(name, 1)
     try:
         for hook, data, mark, seconds in packets:
             out = world.at(hook, data, mark=mark)
