@@ -43,11 +43,12 @@ class FakeRoutes:
     mtu: int = 1500
     pmtu: dict[bytes, int] = field(default_factory=dict)
     rows: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    indexes: dict[tuple[int, bytes], int] = field(default_factory=dict)
 
     def find(self, af: int, addr: bytes) -> Route | None:
         if addr in self.unreachable:
             return None
-        index = next((i for i, row in self.rows.items() if row == (af, addr)), len(self.rows) + 1)
+        index = self.indexes.setdefault((af, addr), len(self.rows) + 1)
         self.rows[index] = (af, addr)
         saddr = packed(DIP if af == AF_INET else DIP6)
         return Route(index, addr in self.local, self.pmtu.get(addr, self.mtu), saddr, addr in self.pmtu)

@@ -169,15 +169,17 @@ class Services:
         `ftp_from`: lowest unprivileged port of the host.
         """
         services = self._services
-        if fwmark and (svc := services.get((af, 0, b"", 0, fwmark))):
+        if fwmark and (svc := services.get((af, 0, b"", 0, fwmark))) is not None:
             return svc
-        if svc := services.get((af, protocol, vaddr, vport, 0)):
+        if (
+            svc := services.get((af, protocol, vaddr, vport, 0))
+        ) is not None:  # its memory is not looked at yet
             return svc
         if (
             self.ftp_services
             and protocol == TCP
             and (vport == FTPPORT - 1 or vport >= ftp_from)
-            and (svc := services.get((af, protocol, vaddr, FTPPORT, 0)))
+            and (svc := services.get((af, protocol, vaddr, FTPPORT, 0))) is not None
         ):
             return svc
         return services.get((af, protocol, vaddr, 0, 0)) if self.port0_services else None
