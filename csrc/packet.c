@@ -68,6 +68,19 @@ uint8_t *uvs_packet_push(struct uvs_packet *p, uint32_t n)
 	return p->data;
 }
 
+int uvs_packet_resize(struct uvs_packet *p, uint32_t len)
+{
+	struct buffer *b = (struct buffer *)p;
+	uint8_t *end = (uint8_t *)(b + 1);
+
+	if (len > (size_t)(end - p->data))
+		return -1;
+	unpoison(p->data, len);
+	poison(p->data + len, (size_t)(end - p->data) - len);
+	p->len = len;
+	return 0;
+}
+
 /* Ports and the fields of the transport header that IPVS looks at. */
 static void parse_l4(const uint8_t *data, struct uvs_iphdr *h)
 {

@@ -135,6 +135,9 @@ uint8_t *uvs_packet_push(struct uvs_packet *p, uint32_t n);
 /* Make the buffer one for a packet of `len` bytes, to be written there and parsed. */
 uint8_t *uvs_packet_room(struct uvs_packet *p, uint32_t len);
 
+/* Give the packet another length, its start stays; -1 if the buffer ends before.  p->iph is not looked at. */
+int uvs_packet_resize(struct uvs_packet *p, uint32_t len);
+
 /* Compute the transport checksum; nothing is done to a fragment or a cut header. */
 void uvs_l4_csum_fill(struct uvs_packet *p);
 

@@ -26,17 +26,19 @@ int uvs_mangle_tcp(struct uvs_packet *p, uint32_t off, uint32_t len, const uint8
 {
 	struct uvs_iphdr *h = &p->iph;
 	uint8_t *ip = p->data + h->off;
-	uint32_t size;
+	uint32_t size, tail;
 
 	if (h->protocol != IP_TCP || h->flags & UVS_HDR_FRAGMENT || !(h->flags & UVS_HDR_L4) ||
 	    h->end != p->len || off > h->end || len > h->end - off || off < h->end - h->segment)
 		return UVS_WHY_MALFORMED;
+	tail = p->len - off - len;
 	size = p->len - len + n;
-	if (size > UVS_PACKET_MAX)
+	if (size > UVS_PACKET_MAX || uvs_packet_resize(p, size > p->len ? size : p->len))
 		return UVS_WHY_TOO_BIG;
-	memmove(p->data + off + n, p->data + off + len, p->len - off - len);
+	memmove(p->data + off + n, p->data + off + len, tail);
 	memcpy(p->data + off, with, n);
-	p->len = h->end = size;
+	uvs_packet_resize(p, size);
+	h->end = size;
 	h->segment = (uint16_t)(h->segment - len + n);
 	put16(ip + (h->af == UVS_AF_INET ? IP4_LEN : IP6_LEN),
 	      (uint16_t)(h->af == UVS_AF_INET ? size : size - IP6_HLEN));

@@ -113,6 +113,10 @@ static void finish(struct run *r)
 	}
 	uvs_table_info(r->t, &info);
 	CHECK(!info.conns && !info.templates && !info.no_cport);
+	cursor = 0;
+	CHECK(!uvs_record_next(r->t, UVS_KIND_PE, &cursor));
+	cursor = 0;
+	CHECK(!uvs_record_next(r->t, UVS_KIND_APP, &cursor));
 	for (i = 0; i < DESTS; i++)
 		CHECK(!uvs_dest_free(r->t, r->dest[i]));
 	uvs_table_close(r->t);
@@ -290,6 +294,8 @@ static struct uvs_conn *new_conn(struct run *r, const struct uvs_iphdr *h, uint8
 	CHECK(c);
 	if (op & OP_TEMPLATE) {
 		p.cport = 0;
+		p.pe_len = (uint16_t)(arg % 4 * 90);
+		memset(p.pe, arg, p.pe_len);
 		template = uvs_ct_in_get(r->t, &p);
 		if (!template) {
 			template = uvs_conn_new(r->t, &p, UVS_CONN_F_TEMPLATE, dest, r->now);
@@ -312,6 +318,32 @@ static void nat(const struct uvs_conn *c, int reply)
 		uvs_snat(pkt, c);
 	else
 		uvs_dnat(pkt, c);
+	CHECK(!right || all_right(pkt));
+	check_iph(pkt);
+}
+
+/* A helper changes a server's payload; numbers follow, of later packets and of the client's. */
+static void helper(struct run *r, struct uvs_conn *c, uint8_t arg, int reply)
+{
+	struct uvs_app *a = uvs_conn_app_new(r->t, c);
+	uint32_t len = pkt->len, cut = arg % 5;
+	int right = all_right(pkt);
+
+	CHECK(a && uvs_conn_app(r->t, c) == a);
+	if (reply) {
+		uint32_t at = pkt->iph.end - pkt->iph.segment + arg % 3;
+
+		if (!uvs_mangle_tcp(pkt, at, cut, kept, arg)) {
+			CHECK(pkt->len == len - cut + arg && all_right(pkt));
+			right = 1;
+		} else {
+			CHECK(pkt->len == len);
+		}
+		uvs_seq_out(pkt, a);
+		uvs_seq_resized(a, (uint32_t)arg << 24, (int32_t)arg - (int32_t)cut);
+	} else {
+		uvs_seq_in(pkt, a);
+	}
 	CHECK(!right || all_right(pkt));
 	check_iph(pkt);
 }
@@ -355,8 +387,11 @@ static void connection(struct run *r, uint8_t op, uint8_t arg)
 	uvs_set_state(r->t, c, reply ? UVS_DIR_OUTPUT : UVS_DIR_INPUT, h);
 	(reply ? uvs_out_stats : uvs_in_stats)(r->t, c, pkt->len);
 	uvs_conn_remaining(c, r->now);
-	if (c->daf == h->af && (c->flags & UVS_CONN_F_FWD_MASK) == UVS_CONN_F_MASQ)
+	if (c->daf == h->af && (c->flags & UVS_CONN_F_FWD_MASK) == UVS_CONN_F_MASQ) {
+		if (h->protocol == 6)
+			helper(r, c, arg, reply);
 		nat(c, reply);
+	}
 	if (op & OP_DELETE && arg & 1)
 		uvs_conn_del(r->t, c);
 	else if (op & OP_DELETE)

@@ -125,6 +125,12 @@ def stories() -> dict[str, list[Step]]:
         "tcp-template": [step(FILL | NEW | TEMPLATE, REQ4 / TCP(sport=n, dport=80), NAT4, 100) for n in (1, 2, 3, 4)],
         "tcp-deleted": [step(FILL | NEW | TEMPLATE | DELETE, REQ4 / tcp("S"), n) for n in (NAT4, TUN4)],
         "tcp-options": [step(FILL | NEW, REQ4 / TCP(options=[("MSS", 1460), ("SAckOK", b"")], **PORTS))],
+        "tcp-helper": [
+            step(FILL | NEW, REQ4 / tcp("A")),
+            step(FILL | REPLY, REP4 / TCP(flags="PA", **BACK) / b"227 (10,0,0,2,4,1)\r\n", 40),
+            step(FILL, REQ4 / TCP(flags="A", ack=7, options=[("NOP", None), ("SAck", (1, 5, 7, 9))], **PORTS), 8),
+        ],
+        "tcp-engine": [step(FILL | NEW | TEMPLATE, REQ4 / TCP(sport=n, dport=80), 6 * n) for n in (1, 2, 3)],
         "no-cport": [step(FILL | NEW, REQ4 / tcp("S"), 128 + 4 + n) for n in (0, 2)],
         "overload": [step(FILL | NEW, REQ4 / TCP(sport=n, dport=80)) for n in range(1, 6)],
         "udp-v4": [step(NEW, REQ4 / udp / b"ask"), step(REPLY, REP4 / back / b"answer"), step(0, REQ4 / udp, 0, 200)],

@@ -204,7 +204,8 @@ class Vocabulary(dict[str, Any]):
             SIP=f"{nets[0]}.1", SIP6=f"{nets[1]}:1",
             client=client, client6=client6, ip=ip, tcp=tcp, udp=udp, sctp=sctp, icmp=icmp, ping=ping, raw=raw,
             ipip=ipip, gue=gue, gre=gre, pieces=pieces, behind=behind, changed=changed,
-            df=df, nops=nops, syns=self.syns, range=range, reversed=reversed, bytes=bytes, __builtins__={},
+            df=df, nops=nops, syns=self.syns, range=range, enumerate=enumerate,
+            reversed=reversed, bytes=bytes, __builtins__={},
         )  # fmt: skip
         self._clients = 0x8000
 
