@@ -173,7 +173,7 @@ class Session:
     def _begin(self, step: Step) -> None:
         assert self._lab
         pipe = subprocess.PIPE
-        argv = ["sh", "-c", f"exec {step.command[:-1]}"]
+        argv = ["sh", "-c", step.command[:-1]]
         process = self._lab.popen(
             step.prompt[:-1], argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
         )
