@@ -8,18 +8,9 @@
  * a header, and the packet's length (big-endian; what is longer than the
  * input is cut).  Without a packet it is a command instead: an argument, seconds, which command.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "uvs.h"
-
-#define CHECK(what)                                                                               \
-	do {                                                                                      \
-		if (!(what)) {                                                                    \
-			fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #what); \
-			abort();                                                                  \
-		}                                                                                 \
-	} while (0)
+#include "check.h"
 
 enum {
 	OP_FILL = 1,      /* make the checksums right first */
@@ -120,38 +111,6 @@ static void finish(struct run *r)
 	for (i = 0; i < DESTS; i++)
 		CHECK(!uvs_dest_free(r->t, r->dest[i]));
 	uvs_table_close(r->t);
-}
-
-static void check_header(const struct uvs_packet *p, const struct uvs_iphdr *h)
-{
-	CHECK(h->af == UVS_AF_INET || h->af == UVS_AF_INET6);
-	CHECK(h->off + (h->af == UVS_AF_INET ? 20 : 40) <= h->len);
-	CHECK(h->len <= h->end && h->end <= p->len);
-	CHECK(!(h->flags & UVS_HDR_LATER) || !(h->flags & (UVS_HDR_PORTS | UVS_HDR_L4)));
-	CHECK(!(h->flags & UVS_HDR_LATER) || (h->flags & UVS_HDR_FRAGMENT && h->fragoffs));
-	CHECK(!(h->flags & UVS_HDR_PORTS) || h->end - h->len >= 4);
-	CHECK(!(h->flags & UVS_HDR_L4) || h->end - h->len >= 8);
-	CHECK(h->segment <= h->end - h->len);
-}
-
-static int header_right(const struct uvs_packet *p)
-{
-	return p->iph.af != UVS_AF_INET || !uvs_csum(p->data, (p->data[0] & 15) * 4u, 0);
-}
-
-/* Both checksums are as they ought to be, so far as that can be known. */
-static int all_right(const struct uvs_packet *p)
-{
-	return header_right(p) && (p->iph.flags & UVS_HDR_FRAGMENT || uvs_l4_csum_ok(p));
-}
-
-/* What the parser said still holds: the steps keep struct uvs_iphdr true. */
-static void check_iph(struct uvs_packet *p)
-{
-	const struct uvs_iphdr h = p->iph;
-
-	CHECK(!uvs_packet_parse(p));
-	CHECK(!memcmp(&h, &p->iph, sizeof(h)));
 }
 
 /* One more fragment, in `other`: its verdict. */
