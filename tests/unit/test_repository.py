@@ -21,7 +21,7 @@ LAYERS = [
     {"ipvs"},
     {"control", "egress", "health", "netfilter", "walk"},
     {"adm", "decap", "lab"},  # clients of control, of egress's netlink, of the walk's text
-    {"diverted", "doctor"},
+    {"diverted", "doctor", "flush"},
     {"director"},
     {"cli"},
 ]

@@ -202,6 +202,21 @@ def connections(conns: Iterable[ConnEntry], pe: bool, names: Names) -> Iterator[
         yield row + (f"{server:16} {name:18} {data}" if pe and data else server)
 
 
+def conn_json(c: ConnEntry) -> dict[str, object]:
+    """A connection as `uvsadm -Lc --json` and `uvs flush -n --json` tell it."""
+    row: dict[str, object] = {
+        "protocol": CONN_PROTOCOLS.get(c.protocol, f"IP_{c.protocol}"),
+        "expires": c.expires // 1000,
+        "state": c.state,
+        "client": {"address": socket.inet_ntop(c.af, c.caddr), "port": c.cport},
+        "virtual": {"address": socket.inet_ntop(c.af, c.vaddr), "port": c.vport},
+        "server": {"address": socket.inet_ntop(c.daf, c.daddr), "port": c.dport},
+        "fwmark": c.fwmark,
+        "flags": c.flags,
+    }
+    return row
+
+
 # ------------------------------------------------------------------- sorting
 
 

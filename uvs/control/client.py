@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from uvs.control import extension, messages, netlink
+from uvs.control.connfilter import ConnFilter
 from uvs.control.messages import Attr, Cmd, DestEntry, ServiceEntry, Stats
 from uvs.control.netlink import NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, Attrs
 from uvs.control.paths import default_socket
@@ -23,6 +24,7 @@ from uvs.ipvs.spec import DestSpec, IpvsError, ServiceKey, ServiceSpec
 
 GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 0x10, 3, 1, 2
 DATAGRAM_MAX = 1 << 20
+EVERY = ConnFilter()
 WINDOW = 64  # requests under way in a batch: less than either socket buffer holds
 
 
@@ -242,8 +244,8 @@ class Client:
     def _uvs(self, command: int, payload: bytes = b"") -> list[Attrs]:
         return self.request(extension.FAMILY_NAME, command, payload)
 
-    def _uvs_dump(self, command: int) -> Iterator[bytes]:
-        return self.dump(extension.FAMILY_NAME, command)
+    def _uvs_dump(self, command: int, payload: bytes = b"") -> Iterator[bytes]:
+        return self.dump(extension.FAMILY_NAME, command, payload)
 
     def sysctls(self) -> dict[str, str]:
         """All sysctls."""
@@ -259,11 +261,16 @@ class Client:
         """ENOENT: no such name; EINVAL: no such value."""
         self._uvs(extension.Cmd.SET_SYSCTL, extension.name(name) + extension.value(value))
 
-    def conns(self) -> Iterator[extension.ConnEntry]:
-        """All connections and templates, as they arrive."""
-        for body in self._uvs_dump(extension.Cmd.GET_CONNS):
+    def conns(self, wanted: ConnFilter = EVERY) -> Iterator[extension.ConnEntry]:
+        """All connections and templates that are meant, as they arrive."""
+        for body in self._uvs_dump(extension.Cmd.GET_CONNS, extension.filter(wanted)):
             for payload in netlink.every(body, extension.Attr.CONN):
                 yield extension.parse_conn(payload)
+
+    def flush_conns(self, wanted: ConnFilter = EVERY) -> int:
+        """Drop the connections and templates that are meant; returns how many."""
+        (body,) = self._uvs_dump(extension.Cmd.FLUSH_CONNS, extension.filter(wanted))
+        return extension.parse_count(netlink.attributes(body)[extension.Attr.COUNT])
 
     def counters(self) -> dict[str, int]:
         """Verdicts by reason (`Why.label`)."""

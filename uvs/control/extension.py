@@ -9,6 +9,7 @@ import enum
 from struct import Struct
 from typing import NamedTuple
 
+from uvs.control.connfilter import ConnFilter
 from uvs.control.netlink import attribute, string
 
 FAMILY_NAME = "UVS"
@@ -25,6 +26,7 @@ class Cmd(enum.IntEnum):
     GET_TOTAL = 5
     RECORD = 6
     GET_WALKS = 7
+    FLUSH_CONNS = 11
 
 
 class Attr(enum.IntEnum):
@@ -36,6 +38,7 @@ class Attr(enum.IntEnum):
     COUNT = 4
     STATS64 = 5
     JSON = 6
+    FILTER = 10
 
 
 # af, daf, protocol, cport, vport, dport, pad, flags, ms left, mark, state name, client, virtual, server
@@ -102,6 +105,12 @@ def parse_conn(payload: bytes) -> ConnEntry:
         daddr[:dsize],
         payload[CONN_SIZE:],
     )
+
+
+def filter(wanted: ConnFilter) -> bytes:
+    """The FILTER attribute; nothing if every connection is meant."""
+    payload = wanted.encode()
+    return attribute(Attr.FILTER, payload) if payload else b""
 
 
 def name(text: str) -> bytes:

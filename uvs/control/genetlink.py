@@ -42,7 +42,7 @@ class Op:
     """A command: `do` for a request, `dump` for a listing; `admin`: for the privileged only."""
 
     do: Callable[[bytes, Attrs], Reply | None] | None = None
-    dump: Callable[[bytes, Attrs], Iterator[Reply]] | None = None
+    dump: Callable[[bytes, Attrs], Iterator[Reply | None]] | None = None  # None: others may go first
     changes: bool = False
     admin: bool = True
 
@@ -184,12 +184,19 @@ def _family(family: Family) -> bytes:
     )
 
 
-def _dump(family: Family, request: Message, replies: Iterator[Reply]) -> Iterator[bytes]:
+PAUSE = b""  # among a dump's datagrams: nothing to send yet, and others may go first
+
+
+def _dump(family: Family, request: Message, replies: Iterator[Reply | None]) -> Iterator[bytes]:
     """The datagrams of a dump: as many messages as fit in each, DONE in the last, made on demand."""
     waiting: list[bytes] = []
     size = 0
     try:
-        for command, body in replies:
+        for reply in replies:
+            if reply is None:
+                yield PAUSE
+                continue
+            command, body = reply
             text = netlink.message(
                 family.id, NLM_F_MULTI, request.seq, request.pid, command, body, family.version
             )

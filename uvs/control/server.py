@@ -18,7 +18,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 
-from uvs.control.genetlink import Answer, Dispatcher, log
+from uvs.control.genetlink import PAUSE, Answer, Dispatcher, log
 from uvs.control.ipvs_family import IpvsFamily
 from uvs.control.paths import private_directory
 from uvs.control.uvs_family import UvsFamily
@@ -101,6 +101,9 @@ class Client:
             datagram = self._pending or self._next()
             if datagram is None:
                 self._turn(writing=False)
+                return
+            if datagram == PAUSE:
+                self._turn(writing=True)
                 return
             try:
                 self.sock.send(datagram, socket.MSG_NOSIGNAL)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from uvs.control import extension, messages
+from uvs.control import connfilter, extension, messages
+from uvs.control.connfilter import ConnFilter
 from uvs.control.extension import Attr, Cmd, ConnEntry
 from uvs.control.genetlink import UVS_ID, Family, Op, Reply
 from uvs.control.ipvs_family import stats
 from uvs.control.netlink import Attrs, attribute
-from uvs.engine.core import Conn, Why
+from uvs.engine.core import Conn, Table, Why
 from uvs.ipvs.skb import NetnsIpvs
 
 NAME_MAX, VALUE_MAX = 63, 255
 RECORD_MAX = 10_000
 CONNS_PER_MESSAGE = 64
+CONNS_PER_TURN = 512  # looked at before others may go first
 
 
 class UvsFamily:
@@ -34,6 +36,7 @@ class UvsFamily:
             Cmd.GET_TOTAL: Op(self.get_total),
             Cmd.RECORD: Op(self.record),
             Cmd.GET_WALKS: Op(dump=self.get_walks),
+            Cmd.FLUSH_CONNS: Op(dump=self.flush_conns),
         }
         return Family(
             UVS_ID,
@@ -64,11 +67,18 @@ class UvsFamily:
 
     # ---- the table
 
-    def get_conns(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
-        """Every connection and template, many to a message."""
+    def get_conns(self, payload: bytes, attrs: Attrs) -> Iterator[Reply | None]:
+        """Every connection and template that FILTER means, many to a message. EINVAL, EAFNOSUPPORT."""
+        return self._listed(_filter(attrs))
+
+    def _listed(self, wanted: ConnFilter) -> Iterator[Reply | None]:
         now = self.ipvs.clock()
         rows: list[bytes] = []
-        for conn in self.ipvs.table.conns():
+        for conn in self._found(wanted):
+            if conn is None:
+                yield None
+                now = self.ipvs.clock()
+                continue
             rows.append(extension.conn(_conn(conn, now, self.ipvs.table.pe_data(conn))))
             if len(rows) == CONNS_PER_MESSAGE:
                 yield Cmd.GET_CONNS, b"".join(rows)
@@ -76,6 +86,47 @@ class UvsFamily:
                 now = self.ipvs.clock()
         if rows:
             yield Cmd.GET_CONNS, b"".join(rows)
+
+    def _found(self, wanted: ConnFilter) -> Iterator[Conn | None]:
+        """The connections that are meant; None now and then, so that a long search holds nobody up."""
+        everything = wanted == ConnFilter()
+        for seen, conn in enumerate(self.ipvs.table.conns(), 1):
+            if everything or self._meant(conn, wanted):
+                yield conn
+            if not seen % CONNS_PER_TURN:
+                yield None
+
+    def _meant(self, conn: Conn, wanted: ConnFilter) -> bool:
+        if not wanted.matches(conn):
+            return False
+        key = wanted.service
+        if key is None:
+            return True
+        if dest := self.ipvs.services.dest_of(conn.dest):
+            return dest.svc.key.lookup == key.lookup
+        return not key.fwmark and (conn.protocol, conn.vaddr, conn.vport) == key[1:4]
+
+    def flush_conns(self, payload: bytes, attrs: Attrs) -> Iterator[Reply | None]:
+        """Drop the connections and templates that FILTER means; COUNT of them. EINVAL, EAFNOSUPPORT.
+
+        A template goes with the last of its connections; a controller of others that stay, stays.
+        """
+        return self._flushed(_filter(attrs))
+
+    def _flushed(self, wanted: ConnFilter) -> Iterator[Reply | None]:
+        table = self.ipvs.table
+        count = 0
+        for conn in self._found(wanted):
+            if conn is None:
+                yield None
+                continue
+            while conn is not None and not conn.n_control:
+                control, before = conn.control, _entries(table)
+                table.conn_del(conn)
+                count += before - _entries(table)  # its controller may be gone with it
+                controller = table.conn_at(control) if control else None
+                conn = controller if controller and self._meant(controller, wanted) else None
+        yield Cmd.FLUSH_CONNS, extension.count(count)
 
     def get_counters(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
         """Verdicts by reason."""
@@ -104,6 +155,15 @@ class UvsFamily:
             if not walks:
                 return
             yield Cmd.GET_WALKS, attribute(Attr.JSON, json.dumps(walks.popleft().to_json()).encode())
+
+
+def _entries(table: Table) -> int:
+    info = table.info()
+    return info["conns"] + info["templates"]
+
+
+def _filter(attrs: Attrs) -> ConnFilter:
+    return connfilter.decode(attrs.get(Attr.FILTER, b""))
 
 
 def _conn(conn: Conn, now: int, pe: bytes) -> ConnEntry:
