@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import struct
+import subprocess
 import time
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -469,3 +470,36 @@ def test_lost_events_are_made_good() -> None:
     now = link.egress.at(route.index)
     assert now is not None
     assert now.mtu == 1300
+
+
+def rule(v: int, words: str) -> None:
+    subprocess.run(["ip", f"-{v}", "rule", *words.split()], check=True)
+
+
+@both
+@sandboxed
+def test_a_rule_of_policy_by_source_and_by_mark(v: int) -> None:
+    link = Link()
+    assert link.egress.policy is False
+    other = {4: "10.0.0.77", 6: "fd00::77"}
+    via = {4: "10.0.0.9", 6: "fd00::9"}
+    ip(f"address add {other[v]}/{32 if v == 4 else 128} dev lo")
+    ip(
+        f"route add {FAR_NET[v]} via {SERVER[v]} dev v0",
+        f"route add {FAR_NET[v]} via {via[v]} dev v0 table 200",
+    )
+    rule(v, f"add from {other[v]} lookup 200")
+    rule(v, "add fwmark 5 lookup 200")
+    link.until(lambda: link.egress.policy, "the rules")
+
+    def way(source: str, mark: int) -> str:
+        route = link.egress.find_from(family(v), packed(FAR[v]), packed(source), mark)
+        assert route is not None
+        return link.egress.describe(route.index).split()[0]
+
+    assert [way(DIRECTOR[v], 0), way(other[v], 0), way(DIRECTOR[v], 5)] == [SERVER[v], via[v], via[v]]
+    rule(v, "del fwmark 5 lookup 200")
+    rule(v, f"del from {other[v]} lookup 200")
+    link.until(lambda: not link.egress.policy, "no rules")
+    link.events()
+    assert way(other[v], 0) == SERVER[v]

@@ -44,6 +44,11 @@ class FakeRoutes:
     pmtu: dict[bytes, int] = field(default_factory=dict)
     rows: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     indexes: dict[tuple[int, bytes], int] = field(default_factory=dict)
+    ways: dict[tuple[bytes, int], bytes] = field(default_factory=dict)  # gateways by source and mark
+
+    @property
+    def policy(self) -> bool:
+        return bool(self.ways)
 
     def find(self, af: int, addr: bytes) -> Route | None:
         if addr in self.unreachable:
@@ -52,6 +57,9 @@ class FakeRoutes:
         self.rows[index] = (af, addr)
         saddr = packed(DIP if af == AF_INET else DIP6)
         return Route(index, addr in self.local, self.pmtu.get(addr, self.mtu), saddr, addr in self.pmtu)
+
+    def find_from(self, af: int, addr: bytes, saddr: bytes, mark: int) -> Route | None:
+        return self.find(af, self.ways.get((saddr, mark), addr))
 
     def at(self, index: int) -> Route | None:
         row = self.rows.get(index)

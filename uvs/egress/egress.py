@@ -20,6 +20,7 @@ from uvs.egress.nexthop import (
     has_ethernet_header,
     has_no_neighbours,
     static_lladdr,
+    way,
 )
 from uvs.engine.core import Packet, Why
 from uvs.engine.io import Injector
@@ -89,6 +90,7 @@ class Egress:
         self._packet = Packet()
         self._ident = time.monotonic_ns() & 0xFFFFFFFF  # of IPv6 fragments; need not be secret, only differ
         self._next_second = 0
+        self._policy: bool | None = None  # not asked yet
         self._unsupported: set[int] = set()
 
     # ---- Routes
@@ -103,6 +105,21 @@ class Egress:
             return self._found[addr]
         except KeyError:
             return self._look_up(af, addr)
+
+    @property
+    def policy(self) -> bool:
+        """Is a route found by more than its destination (`ip rule`)?"""
+        if self._policy is None:
+            self._policy = self._kernel.has_policy()
+        return self._policy
+
+    def find_from(self, af: int, addr: bytes, saddr: bytes, mark: int) -> Route | None:
+        """Route for a packet from an address of this host, with a mark (ip_route_me_harder)."""
+        key = way(addr, saddr, mark)
+        try:
+            return self._found[key]
+        except KeyError:
+            return self._look_up(af, addr, saddr, mark)
 
     def at(self, index: int) -> Route | None:
         """The row `index` as it is now; None once it became invalid (or for 0)."""
@@ -256,25 +273,29 @@ class Egress:
 
     # ---- rows
 
-    def _look_up(self, af: int, addr: bytes) -> Route | None:
-        answer = self._kernel.route(af, addr)
+    def _ask_route(self, af: int, addr: bytes, saddr: bytes, mark: int) -> netlink.RouteAnswer | None:
+        return self._kernel.route_from(af, addr, saddr, mark) if saddr else self._kernel.route(af, addr)
+
+    def _look_up(self, af: int, addr: bytes, saddr: bytes = b"", mark: int = 0) -> Route | None:
+        answer = self._ask_route(af, addr, saddr, mark)
         if answer is not None:
             if oldest := self._table.full():
                 self._invalidate(oldest)
-            row = Row(self._table.new_index(), af, addr, Route(0, False, 0))
+            row = Row(self._table.new_index(), af, addr, Route(0, False, 0), saddr, mark)
             self._table.add(row)
             self._apply(row, answer)
             if row.index in self._rows:
                 return row.route
         if len(self._failures) >= ROWS:
             self._forget_failures()
-        self._found[addr] = None
-        self._failures.append(addr)
+        key = way(addr, saddr, mark) if saddr else addr
+        self._found[key] = None
+        self._failures.append(key)
         return None
 
     def _read(self, row: Row) -> None:
         """Ask for its route again: changed in place, or invalid."""
-        answer = self._kernel.route(row.af, row.addr)
+        answer = self._ask_route(row.af, row.addr, row.saddr, row.mark)
         if answer is None:
             self._invalidate(row)
         else:
@@ -297,7 +318,7 @@ class Egress:
             saddr = answer.saddr or _source(row.af, row.addr)
             route = Route(row.index, False, self._mtu(row, link, answer), saddr, row.addr in self._pmtu)
             row.set(route, link, self._neighbour(link, af, addr) if has_ethernet_header(link) else None)
-        self._found[row.addr] = route
+        self._found[row.key] = route
         if before is not None and before is not row.neighbour:
             self._send_waiting(before)  # by the new way, what waited for this one
             self._drop_if_unused(before)
@@ -311,7 +332,7 @@ class Egress:
 
     def _invalidate(self, row: Row) -> None:
         self._table.discard(row)
-        self._found.pop(row.addr, None)
+        self._found.pop(row.key, None)
         self._stale.pop(row, None)
         neighbour = row.neighbour
         row.set(row.route, None, None)
@@ -398,6 +419,7 @@ class Egress:
                     self._links.clear()
                     for neighbour in tuple(self._neighbours.values()):
                         self._read_neighbour(neighbour)
+                self._policy = None
                 self._make_stale(self._table)
         self._refresh()
         self._report()

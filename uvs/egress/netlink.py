@@ -22,6 +22,7 @@ from pyroute2.netlink.rtnl import (
     RTM_GETLINK,
     RTM_GETNEIGH,
     RTM_GETROUTE,
+    RTM_GETRULE,
     RTM_NEWLINK,
     RTM_NEWNEIGH,
     RTM_NEWROUTE,
@@ -33,17 +34,21 @@ from pyroute2.netlink.rtnl import (
     RTMGRP_LINK,
     RTMGRP_NEIGH,
 )
+from pyroute2.netlink.rtnl.fibmsg import fibmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 # linux/netlink.h
-NLMSG_ERROR = 2
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+NLM_F_DUMP = 0x300
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE = 1, 4, 0x400, 0x100
 _HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port
 
 # linux/rtnetlink.h: rtm_type
 RTN_UNICAST, RTN_LOCAL, RTN_BROADCAST, RTN_ANYCAST, RTN_MULTICAST = 1, 2, 3, 4, 5
+# linux/fib_rules.h; linux/rtnetlink.h: tables default, main, local
+FR_ACT_TO_TBL, COMMON_TABLES = 1, frozenset({253, 254, 255})
 # linux/rtnetlink.h: groups that pyroute2 has no name for (1 << (RTNLGRP_... - 1))
 RTMGRP_IPV6_RULE, RTMGRP_NEXTHOP = 1 << 18, 1 << 31
 
@@ -234,6 +239,15 @@ def decode_neighbour(data: bytes) -> NeighbourAnswer | None:
     )
 
 
+def is_common_rule(data: bytes) -> bool:
+    """Is a rule one of those for the tables local, main and default that are there from the beginning?"""
+    msg = _decoded(fibmsg, data)
+    known = {"FRA_TABLE", "FRA_PRIORITY", "FRA_SUPPRESS_PREFIXLEN", "FRA_PROTOCOL"}
+    table = msg.get_attr("FRA_TABLE") or msg["table"]
+    plain = not msg["src_len"] and not msg["dst_len"] and not msg["tos"] and msg["action"] == FR_ACT_TO_TBL
+    return plain and table in COMMON_TABLES and {name for name, *_ in msg["attrs"]} <= known
+
+
 def decode_event(kind: int, data: bytes) -> Event | None:
     """A notification as what it means to the next-hop table; None for what means nothing to it."""
     if kind in (RTM_NEWNEIGH, RTM_DELNEIGH):
@@ -283,6 +297,35 @@ class Netlink:
         except OSError:  # ENETUNREACH, EHOSTUNREACH, EINVAL (blackhole), EACCES, no such family
             return None
         return decode_route(reply) if reply else None
+
+    def route_from(self, af: int, addr: bytes, saddr: bytes, mark: int) -> RouteAnswer | None:
+        """The same, asked by source and mark too, as for a packet that this host itself sends."""
+        fields = {"family": af, "dst_len": 8 * len(addr), "src_len": 8 * len(saddr)}
+        attrs: list[Any] = [("RTA_DST", addr_text(addr)), ("RTA_SRC", addr_text(saddr)), ("RTA_MARK", mark)]
+        try:
+            reply = self._ask(rtmsg, RTM_GETROUTE, 0, fields, attrs)
+        except OSError:
+            return None
+        return decode_route(reply) if reply else None
+
+    def has_policy(self) -> bool:
+        """Are there rules of routing policy beside those that every host has?"""
+        return any(
+            not is_common_rule(rule)
+            for af in (socket.AF_INET, socket.AF_INET6)
+            for rule in self._dump(fibmsg, RTM_GETRULE, {"family": af})
+        )
+
+    def _dump(self, cls: Any, kind: int, fields: dict[str, Any]) -> Iterator[bytes]:
+        self._seq = (self._seq + 1) & 0xFFFFFFFF
+        self._socket.send(encode(cls, kind, NLM_F_DUMP, self._seq, fields, []))
+        while True:
+            for answer, seq, data in messages(self._socket.recv(65536)):
+                if seq != self._seq:
+                    continue
+                if answer in (NLMSG_DONE, NLMSG_ERROR):
+                    return
+                yield data
 
     def link(self, ifindex: int) -> LinkAnswer | None:
         """A device; None if it is gone."""

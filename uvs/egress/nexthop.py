@@ -56,16 +56,38 @@ class Neighbour:
             row.aim()
 
 
+def way(addr: bytes, saddr: bytes, mark: int) -> bytes:
+    """The key of a way to an address from a source, under a mark."""
+    return addr + saddr + mark.to_bytes(4, "big")
+
+
 class Row:
     """The way to one address. `index` stays while the route changes under it.
 
-    `quick`: a packet within `mtu` may be sent at once, nothing else is to be done.
+    `quick`: a packet within `mtu` may be sent at once, nothing else is to be done. `key`: the address, or,
+    of a way that was asked for by source and mark too, all three.
     """
 
-    __slots__ = ("addr", "af", "hop", "index", "link", "mtu", "neighbour", "quick", "route")
+    __slots__ = (
+        "addr",
+        "af",
+        "hop",
+        "index",
+        "key",
+        "link",
+        "mark",
+        "mtu",
+        "neighbour",
+        "quick",
+        "route",
+        "saddr",
+    )
 
-    def __init__(self, index: int, af: int, addr: bytes, route: Route) -> None:
-        self.index, self.af, self.addr = index, af, addr
+    def __init__(
+        self, index: int, af: int, addr: bytes, route: Route, saddr: bytes = b"", mark: int = 0
+    ) -> None:
+        self.index, self.af, self.addr, self.saddr, self.mark = index, af, addr, saddr, mark
+        self.key = way(addr, saddr, mark) if saddr else addr
         self.route, self.mtu = route, route.mtu
         self.link: LinkAnswer | None = None
         self.hop: NextHop | None = None  # None: local, or not to be sent to yet
@@ -142,7 +164,7 @@ class Table:
         return iter(tuple(self.rows.values()))
 
     def by_addr(self, addr: bytes) -> Row | None:
-        """The row to an address (4 or 16 bytes say the family)."""
+        """The row to an address (4 or 16 bytes say the family), whatever the source."""
         return self._by_addr.get(addr)
 
     def full(self) -> Row | None:
@@ -159,13 +181,13 @@ class Table:
     def add(self, row: Row) -> None:
         """Put in a row, whose index came from `new_index`."""
         self.rows[row.index] = row
-        self._by_addr[row.addr] = row
+        self._by_addr[row.key] = row
 
     def discard(self, row: Row) -> None:
         """Take out a row; its index will not come again."""
         if self.rows.pop(row.index, None) is None:
             return
-        self._by_addr.pop(row.addr, None)
+        self._by_addr.pop(row.key, None)
         after = row.index + SLOTS
         self._free.append(after if after < 1 << 32 else after & (SLOTS - 1))
 

@@ -402,7 +402,31 @@ def handle_response(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict
     if record:
         record.step(1, "ip_vs_set_state", cp.state_name, direction="OUTPUT", timeout=cp.timeout)
         record.after = walk.entry(cp, skb.now)
-    return skb.accept(Why.REPLY)
+    return ip_vs_route_me_harder(ipvs, skb, Why.REPLY)
+
+
+def ip_vs_route_me_harder(ipvs: NetnsIpvs, skb: Skb, why: Why) -> Verdict:
+    """A translated reply goes by the route from its new source, if sysctl snat_reroute says so.
+
+    What is accepted at FORWARD keeps the route it came by, so that where rules of policy could tell another
+    it is taken out and sent; at LOCAL_OUT the kernel routes again by itself, at LOCAL_IN there is nothing to.
+    """
+    if not (skb.modified and skb.hook == Hook.FORWARD and ipvs.sysctl.snat_reroute and ipvs.routes.policy):
+        return skb.accept(why)
+    af, packet = skb.iph.af, skb.pkt.data
+    saddr, daddr = (packet[12:16], packet[16:20]) if af == AF_INET else (packet[8:24], packet[24:40])
+    if not ipvs.routes.is_local(af, saddr):
+        return skb.accept(why)
+    route = ipvs.routes.find_from(af, daddr, saddr, skb.mark)
+    if skb.walk:
+        skb.walk.step(2, "ip_vs_route_me_harder", f"next hop {route.index}" if route else "no route")
+    if route is None:
+        return skb.drop(Why.NO_ROUTE)
+    if route.local:
+        return skb.accept(why)
+    skb.sends.append((route.index, packet))
+    skb.why = why
+    return NF_STOLEN
 
 
 def _tell_server(ipvs: NetnsIpvs, skb: Skb, iph: Header, pp: protocols.Protocol) -> Verdict:
@@ -473,7 +497,7 @@ def handle_response_icmp(ipvs: NetnsIpvs, skb: Skb, quoted: Header, cp: Conn) ->
         skb.modified = True
     ipvs.table.out_stats(cp, skb.pkt.len)
     skb.ipvs_property = True
-    return skb.accept(Why.ICMP_OUT)
+    return ip_vs_route_me_harder(ipvs, skb, Why.ICMP_OUT)
 
 
 def ip_vs_in_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:

@@ -73,7 +73,7 @@ KNOBS: dict[str, Knob] = {
     "secure_tcp": Knob(0, "defence: the stricter TCP state table", 0, 3),
     "sloppy_sctp": Knob(0, "any SCTP chunk but ABORT opens a connection"),
     "sloppy_tcp": Knob(0, "any TCP segment but RST opens a connection"),
-    "snat_reroute": Knob(1, "route a reply again by its new source", inert="replies keep their route"),
+    "snat_reroute": Knob(1, "route a reply again by its new source"),
     "sync_persist_mode": Knob(0, "of persistent connections only the templates are synced", inert=_SYNC),
     "sync_ports": Knob(1, "UDP ports and threads of sync", 1, INT_MAX, "a power of two", inert=_SYNC),
     "sync_qlen_max": Knob(

@@ -32,6 +32,13 @@ class Routes(Protocol):
         the packet's own destination is (FLOWI_FLAG_KNOWN_NH; rt_set_nexthop keeps a gateway).
         """
 
+    @property
+    def policy(self) -> bool:
+        """Does a route depend on more than the destination: are there rules of routing policy?"""
+
+    def find_from(self, af: int, addr: bytes, saddr: bytes, mark: int) -> Route | None:
+        """Route for a packet that this host sends from `saddr`, an address of its own, with a mark."""
+
     def at(self, index: int) -> Route | None:
         """The row that `find` gave, as it is now; None if it is no longer valid."""
 

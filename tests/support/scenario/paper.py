@@ -271,6 +271,10 @@ class Paper:
             return False
         return True
 
+    def show_sysctl(self, name: str) -> str:
+        """Its value."""
+        return self.ipvs.sysctl.get(name)
+
     def wait(self, seconds: float) -> None:
         """Let the director's clock run, and its chores with it."""
         for _ in range(round(seconds / STEP_S)):
@@ -322,6 +326,11 @@ class Paper:
                 pass  # always there
             case "default", ["mtu", size]:
                 hosts.mtus["c"] = int(size)
+            case "track", []:
+                pass  # here nothing is tracked
+            case "policy", [name]:
+                for vip, by in zip((VIP, VIP6), hosts.addresses(name), strict=True):
+                    hosts.ways[ip_address(vip).packed, 0] = by
             case "default", ["gone"]:
                 hosts.unreachable_names = {"c"}
             case "default", ["back"]:

@@ -3,6 +3,7 @@
 topology nat|dr [wire]       first of all. nat: the servers behind a network of their own; wire: paper can't
 ipvsadm ARGUMENTS            what it prints, `[status N]` if that is not 0
 sysctl NAME=VALUE            net.ipv4.vs.NAME; `refused` if so
+sysctl NAME…                 what each holds
 HOST: PACKETS                sent by c, r1 … r3, or d (the director itself); each packet that arrives anywhere
 who HOST: PACKETS            for each, where it arrived: a host, `icmp TYPE/CODE`, `rst`, or `-`
 together HOST: PACKETS       all sent before what arrives is looked at
@@ -19,6 +20,8 @@ local HOST                   the host's addresses become the director's own
 neighbour HOST gone|back     its link-layer address is not known
 default gone|back|mtu N      the route to the clients
 helper ftp|sip               the kernel's module (FTP's needs conntrack); uvs has them always
+track                        netfilter's conntrack is on (a rule asks for it)
+policy HOST                  what comes from a virtual address goes by that host, by a rule of the routing policy
 """
 
 from __future__ import annotations
@@ -48,6 +51,9 @@ class Stage(Protocol):
 
     def sysctl(self, name: str, value: str) -> bool:
         """Was it accepted?"""
+
+    def show_sysctl(self, name: str) -> str:
+        """Its value."""
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
@@ -193,7 +199,9 @@ class Play:
         return lines + ([f"[status {status}]"] if status else [])
 
     def _sysctl(self, rest: str) -> list[str]:
-        name, _, value = rest.partition("=")
+        name, given, value = rest.partition("=")
+        if not given:
+            return [f"{each} {self.stage.show_sysctl(each)}" for each in rest.split()]
         return [] if self.stage.sysctl(name, value) else ["refused"]
 
     def _wait(self, rest: str) -> list[str]:

@@ -234,6 +234,15 @@ class Wire:
                 self.neighbour(name, how == "back")
             case "default", ["mtu", size]:
                 self.default(True, size)
+            case "track", []:
+                for tool in ("iptables", "ip6tables"):
+                    run(tool, *["-w", "-A", "INPUT", "-m", "conntrack", "--ctstate", "ESTABLISHED"])
+            case "policy", [name]:
+                for family, vip, by in zip(("-4", "-6"), (VIP, VIP6), self.addresses(name), strict=True):
+                    run("ip", family, "rule", "add", "from", vip, "lookup", "200")
+                    run(
+                        "ip", family, *f"route add default via {by} dev {self.cables[name]} table 200".split()
+                    )
             case "default", [how]:
                 self.default(how == "back")
             case "helper", [name]:
@@ -287,10 +296,14 @@ class Kernel(Wire):
     def sysctl(self, name: str, value: str) -> bool:
         """Written as sysctl(8) does."""
         try:
-            Path("/proc/sys/net/ipv4/vs", name).write_text(value)
+            Path("/proc/sys/net/ipv4/vs", name).write_text(f"{value}\n")
         except OSError:
             return False
         return True
+
+    def show_sysctl(self, name: str) -> str:
+        """Its value."""
+        return Path("/proc/sys/net/ipv4/vs", name).read_text().rstrip("\n")
 
 
 class Uvs(Wire):
@@ -327,6 +340,12 @@ class Uvs(Wire):
         """uvs sysctl."""
         words = [sys.executable, "-m", "uvs.cli", "sysctl", f"{name}={value}"]
         return subprocess.run(words, **PLAIN, env=self.environment(), check=False).returncode == 0  # type: ignore[call-overload]
+
+    def show_sysctl(self, name: str) -> str:
+        """uvs sysctl."""
+        words = [sys.executable, "-m", "uvs.cli", "sysctl", "-n", name]
+        done = subprocess.run(words, **PLAIN, env=self.environment(), check=False)  # type: ignore[call-overload]
+        return str(done.stdout).rstrip("\n")
 
     def close(self) -> None:
         """Stop the director."""

@@ -86,6 +86,7 @@ class World:
 
     def __init__(self) -> None:
         self.routes: dict[bytes, RouteAnswer] = {SERVER: direct()}
+        self.rules = False
         self.links = {ETH0: link(ETH0), ETH1: link(ETH1)}
         self.neighbours: dict[tuple[int, bytes], NeighbourAnswer] = {}
         self.pending: list[Event | None] = []
@@ -112,6 +113,14 @@ class World:
     def route(self, af: int, addr: bytes) -> RouteAnswer | None:
         self.asked.append(("route", addr))
         return self.routes.get(addr)
+
+    def route_from(self, af: int, addr: bytes, saddr: bytes, mark: int) -> RouteAnswer | None:
+        self.asked.append(("route from", (addr, saddr, mark)))
+        return self.routes.get(addr + saddr)
+
+    def has_policy(self) -> bool:
+        self.asked.append(("rules", None))
+        return self.rules
 
     def link(self, ifindex: int) -> LinkAnswer | None:
         return self.links.get(ifindex)
@@ -517,3 +526,32 @@ def test_fragments_leave_no_larger_than_they_came(world: World, to, size, larges
     packet = (IPv6(dst="fd00::2") if six else IP(dst="10.0.0.2")) / UDP() / Raw(bytes(size - 8))
     world.egress.send(world.find(to).index, bytes(packet), largest)
     assert [len(data) for _, _, data in world.sent] == sizes
+
+
+def test_a_way_by_source_is_another_way(world: World) -> None:
+    vip, client = a("192.0.2.1"), SERVER
+    world.routes[client + vip] = direct(ETH1)
+    world.known(neighbour(2), neighbour(2, OTHER, ifindex=ETH1))
+    plain, way = world.find(client), world.egress.find_from(INET, client, vip, 7)
+    assert way is not None
+    assert way.index != plain.index
+    for route in (plain, way):
+        world.egress.send(route.index, b"x")
+    assert [(ifindex, mac) for ifindex, mac, _ in world.sent] == [(ETH0, MAC), (ETH1, OTHER)]
+    # asked once for each source and mark; a change of the route to the address is a change of both
+    assert world.egress.find_from(INET, client, vip, 7) == way
+    assert world.asked.count(("route from", (client, vip, 7))) == 1
+    del world.routes[client + vip]
+    world.happens(PrefixChange(INET, a("10.0.0.0"), 24))
+    assert world.egress.find_from(INET, client, vip, 7) is None
+    assert world.find(client) == plain
+
+
+def test_rules_are_asked_for_once_and_after_each_change(world: World) -> None:
+    assert (world.egress.policy, world.egress.policy) == (False, False)
+    world.rules = True
+    world.happens(PrefixChange(INET, a("10.0.0.0"), 24))
+    assert world.egress.policy is False
+    world.happens(AnyChange())
+    assert world.egress.policy is True
+    assert world.asked.count(("rules", None)) == 2
