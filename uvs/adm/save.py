@@ -29,8 +29,8 @@ def lines(spec: ServiceSpec, servers: list[DestEntry], names: Names) -> Iterator
         line += f" -p {spec.timeout}"
         if mask := netmask_text(spec):
             line += f" -M {mask}"
-        if spec.pe_name:
-            line += f" --pe {spec.pe_name}"
+    if spec.pe_name:
+        line += f" --pe {spec.pe_name}"
     if spec.flags & SVC_F_ONEPACKET:
         line += " -o"
     if flags := sched_flags(spec):

@@ -123,6 +123,7 @@ def fill(rnd, ipvs):
             rnd.choice([0, 0, 1, 4, 8, 0x10, 0x38, 0x3D]),
             rnd.choice([360, 1, 86400]),
             rnd.choice([full, full, 0xFFFFFF00 if af == 2 else 64]),
+            rnd.choice(["", "sip"]),
         )
         try:
             svc = ipvs.services.add_service(spec)
