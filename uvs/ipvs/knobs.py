@@ -61,7 +61,10 @@ KNOBS: dict[str, Knob] = {
         0, "connections of deleted servers end at once; a SYN leaves a server of weight 0"
     ),
     "expire_quiescent_template": Knob(0, "persistence templates do not steer to a server of weight 0"),
-    "ignore_tunneled": Knob(0, "packets out of a tunnel that ends here are not balanced again"),
+    "ignore_tunneled": Knob(
+        0, "packets out of a tunnel that ends here are not balanced again",
+        inert="a packet does not tell that it came out of a tunnel",
+    ),
     "lblc_expiration": Knob(86400, "seconds that lblc remembers an unused address", -_SECONDS, _SECONDS),
     "lblcr_expiration": Knob(
         86400, "seconds that lblcr remembers an unused address, or keeps a set", -_SECONDS, _SECONDS
