@@ -24,10 +24,25 @@ BUFFER = 4 << 20
 IP6_HLEN, FRAG_HLEN = 40, 8
 
 # Classic BPF (linux/filter.h): load, compare, return how many bytes to hand over.
-LDB, LDH, JEQ, JSET, RET = 0x30, 0x28, 0x15, 0x45, 0x06
+LDW, LDB, LDH, JEQ, JSET, RET = 0x20, 0x30, 0x28, 0x15, 0x45, 0x06
+PKTTYPE = 0xFFFFF004  # SKF_AD_OFF + SKF_AD_PKTTYPE; 0: to this host (what we send ourselves is not)
 FILTERS: dict[int, list[tuple[int, int, int, int]]] = {
-    socket.AF_INET: [(LDH, 0, 0, 6), (JSET, 0, 1, 0x3FFF), (RET, 0, 0, SNAP), (RET, 0, 0, 0)],
-    socket.AF_INET6: [(LDB, 0, 0, 6), (JEQ, 0, 1, 44), (RET, 0, 0, SNAP), (RET, 0, 0, 0)],
+    socket.AF_INET: [
+        (LDW, 0, 0, PKTTYPE),
+        (JEQ, 0, 3, 0),
+        (LDH, 0, 0, 6),
+        (JSET, 0, 1, 0x3FFF),
+        (RET, 0, 0, SNAP),
+        (RET, 0, 0, 0),
+    ],
+    socket.AF_INET6: [
+        (LDW, 0, 0, PKTTYPE),
+        (JEQ, 0, 3, 0),
+        (LDB, 0, 0, 6),
+        (JEQ, 0, 1, 44),
+        (RET, 0, 0, SNAP),
+        (RET, 0, 0, 0),
+    ],
 }
 
 
