@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tempfile
 
 import pytest
@@ -47,14 +48,17 @@ def test_ping(running, family) -> None:
 
 
 def test_traceroute(running, family) -> None:
-    """The director is a hop, and answers as the virtual address; so does a server, as itself it is never seen."""
+    """The director is a hop and answers as the virtual address; a server behind it is never seen as itself.
+
+    A tunnel's outer header has the inner one's time to live, so that a router on the way is a hop as well: what it
+    says of our IPv4 tunnel packet the director tells the client. For IPv6 IPVS does not, and the hop is silent.
+    """
     vip = running.vip(family)
-    said = run(running, "client", "traceroute", "-n", "-T", "-p", "80", "-q", "1", "-N", "1", "-w", "20", vip)
+    options = ["-n", "-T", "-p", "80", "-q", "1", "-N", "1", "-w", "20"]
+    said = run(running, "client", "traceroute", *options, vip)
     hops = [line.split()[1] for line in said.splitlines()[1:]]
-    # The router before tunnelled servers sees the director's packets, whose time to live is fresh.
-    assert hops[0] == vip
-    assert hops[-1] == vip
-    assert len(hops) == 2
+    router = {"tun": [vip if family == 4 else "*"]}.get(running.mode, [])
+    assert hops == [vip, *router, vip]
 
 
 def test_nc(running, family, one_server) -> None:
@@ -72,27 +76,32 @@ def test_nc(running, family, one_server) -> None:
 
 @pytest.mark.parametrize("options", [(), ("-R",)], ids=["up", "down"])
 def test_iperf3(running, family, one_server, options) -> None:
-    """20 MB of TCP each way, and no error."""
-    said = iperf3(running, family, one_server, "-n", "20M", *options)
-    assert re.search(r"20\.[0-9] MBytes .*receiver|2[01]\.\d+ MBytes .*receiver", said), said
+    """20 MB of TCP each way. What its receiver has when the sender ends is some moments behind."""
+    said = iperf3(running, one_server, "-n", "20M", *options)
+    assert re.search(r" 20\.\d MBytes .* sender\n", said), said
+    assert "iperf Done." in said
 
 
 def test_iperf3_udp(running, family, one_server) -> None:
     """Datagrams at a rate that any machine can do: all arrive."""
-    said = iperf3(running, family, one_server, "-u", "-n", "200K", "-b", "2M", "-l", "1000")
+    said = iperf3(running, one_server, "-u", "-n", "200K", "-b", "2M", "-l", "1000")
     lost, sent = re.search(r"(\d+)/(\d+) \(.*%\) +receiver", said).groups()  # type: ignore[union-attr]
-    assert (int(lost), int(sent) >= 200) == (0, True), said
+    assert lost == "0", said
+    assert int(sent) >= 200, said
 
 
-def iperf3(running, family, vip: str, *options: str) -> str:
+def iperf3(running, vip: str, *options: str) -> str:
     """One run against rs1; what the client said."""
-    server = running.lab.popen("rs1", ["iperf3", "-s", "-1", "-p", str(RS1_ONLY)], stdout=-1, stderr=-2)
+    # Without NAT a UDP server must answer from the virtual address: it is bound to it.
+    bound = [] if running.mode == "nat" else ["-B", vip]
+    words = ["iperf3", "-s", "-1", "-p", str(RS1_ONLY), *bound]
+    server = running.lab.popen("rs1", words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_listening(running, "rs1", RS1_ONLY)
         return run(running, "client", "iperf3", "-c", vip, "-p", str(RS1_ONLY), *options)
     finally:
         server.terminate()
-        server.communicate(timeout=30)
+        server.wait(30)
 
 
 def wait_listening(running, host: str, port: int) -> None:
