@@ -205,7 +205,7 @@ class Egress:
             return
         mtu = row.mtu
         if largest:
-            mtu = min(mtu, max(largest, IPV6_MIN_MTU) if row.af == socket.AF_INET6 else largest)
+            mtu = min(mtu, largest)
         if len(data) <= mtu:
             self._transmit(row, data)
         elif self._packet.load(data):
