@@ -38,7 +38,7 @@ LISTING = re.compile(
 )  # only looks: what it shows may come a moment later
 PLAIN = re.compile(r"[^|;&<>$`*?\\]+")  # no work for a shell
 
-# What differs from run to run: a pattern, and what it is compared as.
+# What differs from run to run, or with a program's version: a pattern, and what it is compared as.
 SHAPES = (
     (re.compile(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b"), "MAC"),
     (re.compile(r"\b\d\d:\d\d\b"), "MM:SS"),
@@ -49,6 +49,7 @@ SHAPES = (
     (re.compile(r"\b\d+\.\d+ ?ms\b"), "T ms"),
     (re.compile(r"\bpid \d+"), "pid N"),
     (re.compile(r"\bafter \d+ (ms|milliseconds)"), "after T"),
+    (re.compile(r"Couldn't connect"), "Could not connect"),  # curl before 8.9
     (re.compile(r"\bexpires \d+sec"), "expires T"),
     (re.compile(r"\bsum 0x[0-9a-f]+"), "sum N"),
 )
