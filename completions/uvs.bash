@@ -20,7 +20,7 @@ _uvs()
 	((COMP_CWORD > 1)) || command=
 	[[ $command != lab ]] || ((COMP_CWORD == 2)) || command="lab ${COMP_WORDS[2]}"
 	case $command in
-	'') words='run lab decap sysctl flush doctor -h --help --version' ;;
+	'') words='run lab decap sysctl flush exec doctor -h --help --version' ;;
 	run) words='--driver --queue-num --conn-max --socket --state-dir' ;;
 	lab) words='demo up down status exec' ;;
 	'lab demo') words='--mode --tun-type -4 -6' ;;
@@ -32,6 +32,7 @@ _uvs()
 	sysctl) words='-a --all -n --values -N --names -q --quiet -e --ignore -w --write -v --verbose' ;;
 	flush) words='-t --tcp-service -u --udp-service --sctp-service -f --fwmark-service -6 --ipv6 -r --server -c --client
 		--client-port --all -n --dry-run --json' ;;
+	exec) words=--timeout ;;
 	doctor) words='--json' ;;
 	esac
 	[[ -z $command ]] || words+=' -h --help'

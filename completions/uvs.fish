@@ -13,6 +13,7 @@ complete -c uvs -n __fish_use_subcommand -a lab -d 'an LVS in network namespaces
 complete -c uvs -n __fish_use_subcommand -a decap -d "the real server's end of a tunnel"
 complete -c uvs -n __fish_use_subcommand -a sysctl -d "IPVS's knobs"
 complete -c uvs -n __fish_use_subcommand -a flush -d 'drop connections'
+complete -c uvs -n __fish_use_subcommand -a exec -d 'an unmodified program'
 complete -c uvs -n __fish_use_subcommand -a doctor -d 'what this machine lacks'
 complete -c uvs -n '__uvs_in run' -l driver -x -a netfilterqueue -d 'how packets come in'
 complete -c uvs -n '__uvs_in run' -l queue-num -x -d 'NFQUEUE number'
@@ -57,4 +58,6 @@ complete -c uvs -n '__uvs_in flush' -l client-port -x -d 'from a port of the cli
 complete -c uvs -n '__uvs_in flush' -l all -d 'every connection'
 complete -c uvs -n '__uvs_in flush' -s n -l dry-run -d 'only list them'
 complete -c uvs -n '__uvs_in flush' -l json -d 'as JSON'
+complete -c uvs -n '__uvs_in exec' -l timeout -x -d 'seconds to wait for the director'
+complete -c uvs -n '__uvs_in exec' -x -a '(__fish_complete_subcommand)'
 complete -c uvs -n '__uvs_in doctor' -l json -d 'as JSON'

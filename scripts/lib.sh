@@ -15,7 +15,7 @@ BUILD=build/venv
 RUN_PACKAGES=(gcc libc6-dev libnetfilter-queue-dev iproute2 iptables ipset nftables kmod procps)
 # To test besides.
 TEST_PACKAGES=(busybox-static clang cpio curl ethtool git iperf3 iputils-ping ipvsadm
-	mandoc netcat-openbsd shellcheck tcpdump traceroute vsftpd xz-utils)
+	keepalived ldirectord mandoc netcat-openbsd shellcheck tcpdump traceroute vsftpd xz-utils)
 # The virtual machine of tests/kernel, on the architecture that has one.
 VM_PACKAGES=(linux-image-amd64 qemu-system-x86)
 

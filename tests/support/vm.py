@@ -10,6 +10,7 @@ from pathlib import Path
 
 import uvs
 from uvs.engine import _core, _io
+from uvs.exec import library
 
 ROOT = Path(__file__).parents[2]
 MACHINE = ROOT / "tests/kernel/vm"
@@ -29,5 +30,6 @@ def _package(folder: Path) -> Path:
     shutil.copytree(Path(uvs.__file__).parent, folder / "uvs", ignore=shutil.ignore_patterns("__pycache__"))
     for module in (_core, _io):
         shutil.copy(module.__file__, folder / "uvs/engine")
+    shutil.copy(library(), folder / "uvs")
     compileall.compile_dir(folder, quiet=1)  # not by every process inside
     return folder

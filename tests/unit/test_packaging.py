@@ -69,6 +69,7 @@ def test_the_wheel_has_the_package_and_what_stands_beside_it(dist: Path) -> None
         r"uvs/py\.typed",
         r"uvs/engine/_core\..*so",
         r"uvs/engine/_io\..*so",
+        r"uvs/preload\.so",
         r"uvs-.*\.data/data/share/man/man8/uvs\.8",
         r"uvs-.*\.data/data/share/man/man8/uvsadm\.8",
         r"uvs-.*\.data/data/share/bash-completion/completions/uvs",

@@ -20,7 +20,7 @@ LAYERS = [
     {"engine"},
     {"ipvs"},
     {"control", "egress", "health", "netfilter", "walk"},
-    {"adm", "decap", "lab"},  # clients of control, of egress's netlink, of the walk's text
+    {"adm", "decap", "exec", "lab"},  # clients of control, of egress's netlink, of the walk's text
     {"diverted", "doctor", "flush"},
     {"director"},
     {"cli"},

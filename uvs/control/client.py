@@ -293,6 +293,22 @@ class Client:
             for body in self._uvs_dump(extension.Cmd.GET_WALKS)
         ]
 
+    def proc(self, name: str) -> Iterator[str]:
+        """The text of /proc/net/NAME, in pieces; ENOENT."""
+        for body in self.dump(extension.FAMILY_NAME, extension.Cmd.GET_PROC, extension.name(name)):
+            for text in netlink.every(body, extension.Attr.TEXT):
+                yield text.decode(errors="surrogateescape")
+
+    def set_sockopt(self, option: int, value: bytes) -> None:
+        """setsockopt(IPPROTO_IP, IP_VS_SO_SET_*)."""
+        self._uvs(extension.Cmd.SET_SOCKOPT, extension.sockopt(option, len(value), value))
+
+    def get_sockopt(self, option: int, size: int, head: bytes) -> bytes:
+        """getsockopt(IPPROTO_IP, IP_VS_SO_GET_*) with a buffer of `size` bytes that begins with `head`."""
+        request = extension.sockopt(option, size, head)
+        found = self.dump(extension.FAMILY_NAME, extension.Cmd.GET_SOCKOPT, request)
+        return b"".join(data for body in found for data in netlink.every(body, extension.Attr.DATA))
+
 
 def _name(attrs: Attrs) -> str:
     return messages.text(attrs, extension.Attr.NAME, 255)

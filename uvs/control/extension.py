@@ -26,6 +26,9 @@ class Cmd(enum.IntEnum):
     GET_TOTAL = 5
     RECORD = 6
     GET_WALKS = 7
+    GET_PROC = 8
+    SET_SOCKOPT = 9
+    GET_SOCKOPT = 10
     FLUSH_CONNS = 11
 
 
@@ -38,12 +41,16 @@ class Attr(enum.IntEnum):
     COUNT = 4
     STATS64 = 5
     JSON = 6
+    TEXT = 7
+    SOCKOPT = 8
+    DATA = 9
     FILTER = 10
 
 
 # af, daf, protocol, cport, vport, dport, pad, flags, ms left, mark, state name, client, virtual, server
 _CONN = Struct("=BBHHHHHIII12s16s16s16s")
 _U64 = Struct("=Q")
+_SOCKOPT = Struct("=II")  # number, length; what the caller's buffer begins with follows
 CONN_SIZE = _CONN.size
 
 
@@ -134,3 +141,16 @@ def parse_count(payload: bytes) -> int:
         raise ValueError("a COUNT attribute is short")
     number: int = _U64.unpack_from(payload)[0]
     return number
+
+
+def sockopt(option: int, size: int, data: bytes) -> bytes:
+    """The SOCKOPT attribute: a get- or setsockopt of `size` bytes, of which `data` are the first."""
+    return attribute(Attr.SOCKOPT, _SOCKOPT.pack(option, size) + data)
+
+
+def parse_sockopt(payload: bytes) -> tuple[int, int, bytes]:
+    """A SOCKOPT attribute: number, length, data; ValueError if it is short."""
+    if len(payload) < _SOCKOPT.size:
+        raise ValueError("a SOCKOPT attribute is short")
+    option, size = _SOCKOPT.unpack_from(payload)
+    return option, size, payload[_SOCKOPT.size :]

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 
-from uvs.control import connfilter, extension, messages
+from uvs.control import connfilter, extension, messages, proctext
 from uvs.control.connfilter import ConnFilter
 from uvs.control.extension import Attr, Cmd, ConnEntry
 from uvs.control.genetlink import UVS_ID, Family, Op, Reply
 from uvs.control.ipvs_family import stats
 from uvs.control.netlink import Attrs, attribute
+from uvs.control.sockopt import Sockopt
 from uvs.engine.core import Conn, Table, Why
 from uvs.ipvs.skb import NetnsIpvs
+from uvs.ipvs.spec import IpvsError
 
 NAME_MAX, VALUE_MAX = 63, 255
 RECORD_MAX = 10_000
 CONNS_PER_MESSAGE = 64
+DATA_PER_MESSAGE = 8192
 CONNS_PER_TURN = 512  # looked at before others may go first
 
 
@@ -25,6 +29,7 @@ class UvsFamily:
 
     def __init__(self, ipvs: NetnsIpvs) -> None:
         self.ipvs = ipvs
+        self.sockopt = Sockopt(ipvs.services, ipvs.table)
 
     def family(self) -> Family:
         """Its commands."""
@@ -36,6 +41,9 @@ class UvsFamily:
             Cmd.GET_TOTAL: Op(self.get_total),
             Cmd.RECORD: Op(self.record),
             Cmd.GET_WALKS: Op(dump=self.get_walks),
+            Cmd.GET_PROC: Op(dump=self.get_proc),
+            Cmd.SET_SOCKOPT: Op(self.set_sockopt, changes=True),
+            Cmd.GET_SOCKOPT: Op(dump=self.get_sockopt),
             Cmd.FLUSH_CONNS: Op(dump=self.flush_conns),
         }
         return Family(
@@ -155,6 +163,38 @@ class UvsFamily:
             if not walks:
                 return
             yield Cmd.GET_WALKS, attribute(Attr.JSON, json.dumps(walks.popleft().to_json()).encode())
+
+    # ---- what unmodified programs use besides netlink
+
+    def get_proc(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
+        """The text of /proc/net/NAME in pieces. ENOENT."""
+        lines = proctext.TEXTS.get(messages.text(attrs, Attr.NAME, NAME_MAX))
+        if lines is None:
+            raise IpvsError(errno.ENOENT, "no such text")
+        pieces = proctext.chunks(lines(self.ipvs), DATA_PER_MESSAGE)
+        return (
+            (Cmd.GET_PROC, attribute(Attr.TEXT, piece.encode(errors="surrogateescape"))) for piece in pieces
+        )
+
+    def set_sockopt(self, payload: bytes, attrs: Attrs) -> None:
+        """setsockopt(IPPROTO_IP, IP_VS_SO_SET_*)."""
+        option, size, data = _sockopt(attrs)
+        if size != len(data):
+            raise messages.invalid("the option's value is not whole")
+        self.sockopt.set(option, data)
+
+    def get_sockopt(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
+        """getsockopt(IPPROTO_IP, IP_VS_SO_GET_*): what the buffer begins with then, in pieces."""
+        data = self.sockopt.get(*_sockopt(attrs))
+        starts = range(0, len(data), DATA_PER_MESSAGE)
+        return ((Cmd.GET_SOCKOPT, attribute(Attr.DATA, data[at : at + DATA_PER_MESSAGE])) for at in starts)
+
+
+def _sockopt(attrs: Attrs) -> tuple[int, int, bytes]:
+    try:
+        return extension.parse_sockopt(attrs.get(Attr.SOCKOPT, b""))
+    except ValueError as e:
+        raise messages.invalid(str(e)) from None
 
 
 def _entries(table: Table) -> int:
