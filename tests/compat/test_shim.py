@@ -2,8 +2,11 @@
 
 import errno
 import json
+import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -266,8 +269,6 @@ print(json.dumps(told))
             work()
             flag.unlink()
 
-    import threading
-
     thread = threading.Thread(target=turns)
     thread.start()
     told = python(under, code, timeout_s="2")
@@ -299,3 +300,59 @@ def test_what_is_started_keeps_the_shim(under):
 
 def test_numbers_are_the_directors(under):
     assert (genetlink.IPVS_ID, genetlink.UVS_ID) == (1101, 1102)
+
+
+@pytest.fixture(scope="module")
+def sanitized_shim(tmp_path_factory):
+    """LD_PRELOAD with the shim under ASan and UBSan."""
+    shim = tmp_path_factory.mktemp("shim") / "preload.so"
+    sources = sorted((Path(__file__).parents[2] / "csrc").glob("preload*.c"))
+    flags = [
+        "-std=gnu11",
+        "-O1",
+        "-g",
+        "-fPIC",
+        "-shared",
+        "-fvisibility=hidden",
+        "-fno-sanitize-recover=all",
+    ]
+    build = ["gcc", *flags, "-fsanitize=address,undefined", "-o", shim, *sources, "-ldl", "-pthread"]
+    subprocess.run(build, check=True)
+    libasan = subprocess.run(
+        ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    return f"{Path(libasan).resolve()}:{shim}"
+
+
+CODES = {"netlink": OTHERS, "waits": WAITS, "sockopt": SOCKOPT}
+PROGRAMS = {
+    "ipvsadm": ["ipvsadm", "-Ln"],
+    "text": ["cat", "/proc/net/ip_vs"],
+    "sysctl read": ["cat", KNOB],
+    "sysctl written": ["sh", "-c", "echo 1 > " + KNOB],
+    "stat": ["stat", "/proc/net/ip_vs_conn"],
+}
+
+
+@pytest.mark.parametrize(
+    ("what", "gone"),
+    [*((what, False) for what in [*CODES, *PROGRAMS]), *((what, True) for what in ["sockopt", *PROGRAMS])],
+)
+def test_under_sanitizers(what, gone, sanitized_shim, director):
+    """No finding; what the programs do is tested above."""
+    if gone:
+        director.kill()
+    environment = {
+        "LD_PRELOAD": sanitized_shim,
+        "UVS_SOCKET": str(director.socket),
+        "UVS_TIMEOUT": "20",
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "ASAN_OPTIONS": "detect_leaks=0:exitcode=99",
+        "UBSAN_OPTIONS": "exitcode=99",
+    }
+    words = PROGRAMS.get(what) or [sys.executable, "-c", CODES[what]]
+    ran = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode not in (99, -6, -11), ran.stderr
+    assert "Sanitizer" not in ran.stderr
+    assert "runtime error" not in ran.stderr
+    assert gone or (ran.returncode, ran.stderr) == (0, "")

@@ -17,8 +17,7 @@ import pytest
 from support.world import World
 from uvs.control.client import Client
 from uvs.control.server import Server
-
-SHIM = Path(__file__).with_name("ipvsadm_shim.c")
+from uvs.exec import library, with_shim
 
 
 class Running:
@@ -79,22 +78,16 @@ class Ran:
 
 
 class RealIpvsadm:
-    """ipvsadm 1.31 of the distribution, its generic netlink sockets moved to a director's."""
+    """ipvsadm 1.31 of the distribution under the shim of `uvs exec`, without the start of a Python each time."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self) -> None:
         found = shutil.which("ipvsadm", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
         if found is None:
             pytest.fail("ipvsadm is missing: scripts/test installs it (apt-get install ipvsadm)")
         self.program = found
-        self.shim = directory / "ipvsadm_shim.so"
-        subprocess.run(
-            ["gcc", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-o", self.shim, SHIM, "-ldl"], check=True
-        )
 
-    def __call__(self, socket: str, *words: str, stdin: str = "", conns: str = "") -> Ran:
-        env = {**os.environ, "LD_PRELOAD": str(self.shim), "UVS_SOCKET": socket, "LC_ALL": "C"}
-        if conns:
-            env["UVS_TEST_CONNS"] = conns
+    def __call__(self, socket: str, *words: str, stdin: str = "") -> Ran:
+        env = with_shim(dict(os.environ), library(), socket, 60) | {"LC_ALL": "C"}
         ran = subprocess.run(
             ["ipvsadm", *words],  # the name it calls itself by in messages
             executable=self.program,

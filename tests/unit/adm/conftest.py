@@ -8,8 +8,8 @@ from uvs.adm import cli
 
 
 @pytest.fixture(scope="session")
-def ipvsadm(tmp_path_factory):
-    return RealIpvsadm(tmp_path_factory.mktemp("shim"))
+def ipvsadm():
+    return RealIpvsadm()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from uvs.adm import listing
-from uvs.control import genetlink, netlink
+from uvs.control import genetlink, netlink, proctext
 from uvs.control.extension import ConnEntry
 from uvs.control.messages import Attr, Cmd, Dst, Svc
 from uvs.ipvs.spec import DestSpec, ServiceKey, ServiceSpec
@@ -241,7 +241,7 @@ def proc_row(c):
 
 @pytest.mark.parametrize("pe", [False, True])
 @pytest.mark.parametrize("plain", [False, True])
-def test_connections(plain, pe, director, ipvsadm, tmp_path):
+def test_connections(plain, pe, director, ipvsadm, monkeypatch):
     """The real one reads /proc/net/ip_vs_conn; ours asks the director. Same rows, same text."""
     rnd = random.Random(2)
     rows = []
@@ -270,13 +270,12 @@ def test_connections(plain, pe, director, ipvsadm, tmp_path):
         for data in ("a", "a@b", "x" * 16, "(1:2)/[3]?{4}<5>", "y" * 170):
             row = (2, 2, 17, 0, 5060, 5060, 0x1000, 300_000, 0, "ASSURED")
             rows.append(ConnEntry(*row, bytes(4), b"\x0a\0\0\1", b"\x0a\0\0\2", f"sip {data}".encode()))
-    file = tmp_path / "ip_vs_conn"
-    file.write_text(
-        "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n"
-        + "".join(proc_row(c) for c in rows)
+    text = "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n" + "".join(
+        proc_row(c) for c in rows
     )
+    monkeypatch.setitem(proctext.TEXTS, "ip_vs_conn", lambda ipvs: iter([text]))
     words = ["-Lc", *(["-n"] if plain else []), *(["--persistent-conn"] if pe else [])]
-    theirs = ipvsadm(director.path, *words, conns=str(file))
+    theirs = ipvsadm(director.path, *words)
     names = listing.Names(plain)
     assert "\n".join(listing.connections(rows, pe, names)) + "\n" == theirs.out
     assert theirs.status == 0
