@@ -19,7 +19,7 @@ _uvsadm()
 				-c --connection --mcast-interface --syncid --timeout --daemon --stats --rate --thresholds
 				--persistent-conn --nosort --sort -X --exact -o --ops --pe -b --sched-flags --mcast-group
 				--mcast-port --mcast-ttl --sync-maxlen --tun-info --tun-type --tun-port --tun-nocsum
-				--tun-csum --tun-remcsum'
+				--tun-csum --tun-remcsum --json --atomic'
 		fi
 		;;
 	esac

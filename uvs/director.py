@@ -270,7 +270,15 @@ class Director:
             log.error("%s: tried again every second", error)
 
     def _estimate(self) -> None:
-        self.ipvs.services.estimate()
+        steps = self.ipvs.services.estimating()
+        loop = asyncio.get_running_loop()
+
+        def step() -> None:
+            for _ in steps:
+                loop.call_soon(step)
+                return
+
+        step()
 
     def _read_host_settings(self) -> None:
         """Sysctls of the host that IPVS obeys."""

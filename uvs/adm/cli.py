@@ -2,52 +2,39 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
+from collections.abc import Callable
 
 from uvs.adm.errors import Fail
 from uvs.adm.grammar import Command, parse
+from uvs.adm.messages import explain
+from uvs.adm.requests import request
 from uvs.control.client import Client, Unreachable
-from uvs.control.messages import Cmd
 from uvs.ipvs.spec import IpvsError
 from uvs.stdio import let_go, make_whole
 
 PROGRAM = "uvsadm"
 
-# What an errno means; where a command is named, for that command alone (ipvsadm's ipvs_strerror).
-_ADD, _EDIT = "add-service", "edit-service"
-_SERVER = ("add-server", "edit-server", "delete-server")
-MESSAGES: dict[tuple[int, str], str] = {
-    (errno.EEXIST, _ADD): "Service already exists",
-    (errno.ENOENT, _ADD): "Scheduler or persistence engine not found",
-    (errno.ENOENT, _EDIT): "Scheduler or persistence engine not found",
-    **{(errno.ESRCH, name): "No such service" for name in (_EDIT, "delete-service", "zero", "list", "save")},
-    **{(errno.ESRCH, name): "Service not defined" for name in _SERVER},
-    (errno.EEXIST, "add-server"): "Destination already exists",
-    (errno.ENOENT, "edit-server"): "No such destination",
-    (errno.ENOENT, "delete-server"): "No such destination",
-    (errno.EEXIST, "start-daemon"): "Daemon has already run",
-    (errno.ESRCH, "stop-daemon"): "No daemon is running",
-    (errno.EPERM, ""): "Permission denied (you must be root)",
-    (errno.EINVAL, ""): "Invalid operation.  Possibly wrong module version, address not unicast, ...",
-    (errno.ENOPROTOOPT, ""): "Protocol not available",
-    (errno.ENOMEM, ""): "Memory allocation problem",
-    (errno.EOPNOTSUPP, ""): "Operation not supported with IPv6",
-    (errno.EAFNOSUPPORT, ""): "Operation not supported with specified address family",
-    (errno.EMSGSIZE, ""): "Module is wrong version",
-    # What this director does not do yet; a kernel's IPVS does not refuse these.
-    (errno.EOPNOTSUPP, "start-daemon"): "Operation not supported: this director has no sync daemon yet",
-}
 LISTINGS = ("list", "save")
+
+
+def _program() -> str:
+    """What it was called as: where a distribution offers it as `ipvsadm`, it is that to the letter."""
+    return "ipvsadm" if os.path.basename(sys.argv[0]).startswith("ipvsadm") else PROGRAM
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run uvsadm; returns the exit status."""
-    make_whole()
     words = sys.argv[1:] if argv is None else argv
+    return _guarded(lambda: run(words, _program()))
+
+
+def _guarded(work: Callable[[], int]) -> int:
+    """What ends a command otherwise than by its own return, as message and status."""
+    make_whole()
     try:
-        status = run(words)
+        status = work()
         sys.stdout.flush()
     except Fail as e:
         sys.stdout.flush()
@@ -58,6 +45,9 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # uvsadm -Ln | head
         let_go(sys.stdout)
         return 0
+    except Unreachable as e:  # it went away meanwhile
+        print(f"Can't initialize ipvs: {e.strerror}", file=sys.stderr)
+        return 2
     except OSError as e:  # a full disk behind standard output
         let_go(sys.stdout)
         print(f"{PROGRAM}: {e.strerror or e}", file=sys.stderr)
@@ -65,25 +55,29 @@ def main(argv: list[str] | None = None) -> int:
     return status
 
 
-def run(words: list[str]) -> int:
-    """Understand the command line, then do it. Fail: message and status."""
-    command = parse(words or ["-L"], PROGRAM)
-    if command.name in ("help", "version"):
-        _tell(command.name)
-        return 0
+def _client() -> Client:
     try:
-        with Client() as client:
-            if command.name == "restore":
-                return restore(client)
-            return execute(client, command)
+        return Client()
     except Unreachable as e:
         raise Fail(f"Can't initialize ipvs: {e.strerror}") from None
 
 
-def _tell(what: str) -> None:
+def run(words: list[str], program: str = PROGRAM) -> int:
+    """Understand the command line, then do it. Fail: message and status."""
+    command = parse(words or ["-L"], program)
+    if command.name in ("help", "version"):
+        _tell(command.name, program)
+        return 0
+    with _client() as client:
+        if command.name == "restore":
+            return restore(client, program, "atomic" in command.given)
+        return execute(client, command)
+
+
+def _tell(what: str, program: str) -> None:
     from uvs import __version__
 
-    print(f"{PROGRAM} v{__version__}, as ipvsadm v1.31 (compiled with uvs and IPVS v1.2.1)")
+    print(f"{program} v{__version__}, as ipvsadm v1.31 (compiled with uvs and IPVS v1.2.1)")
     if what == "help":
         from uvs.adm.help import HELP
 
@@ -99,48 +93,13 @@ def execute(client: Client, command: Command) -> int:
     return 0
 
 
-def explain(e: IpvsError, name: str) -> str:
-    """ipvsadm's words for an errno."""
-    number = e.errno or 0
-    return MESSAGES.get((number, name)) or MESSAGES.get((number, "")) or os.strerror(number)
-
-
 def _do(client: Client, command: Command) -> None:
-    service, server, key = command.service, command.server, command.service.key
-    match command.name:
-        case "add-service":
-            client.add_service(service)
-        case "edit-service":
-            client.edit_service(service)
-        case "delete-service":
-            client.del_service(key)
-        case "add-server":
-            client.add_dest(key, server)
-        case "edit-server":
-            client.edit_dest(key, server)
-        case "delete-server":
-            client.del_dest(key, server.af, server.addr, server.port)
-        case "flush":
-            client.flush()
-        case "zero":
-            client.zero(key if "service-address" in command.given else None)
-        case "set":
-            client.set_timeouts(*command.timeouts)
-        case "start-daemon":
-            client.request("IPVS", Cmd.NEW_DAEMON, _daemon(command))
-        case "stop-daemon":
-            client.request("IPVS", Cmd.DEL_DAEMON, _daemon(command))
-        case "list":
-            _list(client, command)
-        case "save":
-            _save(client, command)
-
-
-def _daemon(command: Command) -> bytes:
-    from uvs.control.messages import daemon
-
-    d = command.daemon
-    return daemon(1 if d.state == "master" else 2, d.interface, d.syncid, d.maxlen, d.group, d.port, d.ttl)
+    if asked := request(command):
+        client.request("IPVS", *asked)
+    elif command.name == "list":
+        _list(client, command)
+    else:
+        _save(client, command)
 
 
 # ------------------------------------------------------------------ listings
@@ -153,6 +112,9 @@ def _list(client: Client, command: Command) -> None:
     given = command.given
     names = Names(plain="numeric" in given)
     write = sys.stdout.write
+    if "json" in given:
+        _list_json(client, command)
+        return
     if "connection" in given:
         for line in listing.connections(client.conns(), "persistent-conn" in given, names):
             write(line + "\n")
@@ -176,12 +138,35 @@ def _list(client: Client, command: Command) -> None:
         if ordered:
             services = listing.sorted_services(services)
     write(listing.HEADERS[columns] + "\n")
-    for entry in services:
+    keys = [entry.spec.key for entry in services]
+    for entry, key, servers in zip(services, keys, client.all_dests(keys), strict=True):
         write(listing.service_line(entry, columns, exact, names) + "\n")
-        key = entry.spec.key
-        servers = client.dests(key)
         for server in listing.sorted_servers(servers) if ordered else servers:
             write(listing.server_line(server, key, columns, exact, names) + "\n")
+
+
+def _list_json(client: Client, command: Command) -> None:
+    from uvs.adm import jsontext, listing
+
+    given = command.given
+    if "connection" in given:
+        jsontext.put(jsontext.connections(client.conns()))
+    elif "timeout" in given:
+        jsontext.put(jsontext.timeouts(client.timeouts()))
+    elif "daemon" in given:
+        client.daemons()
+        jsontext.put({"daemons": []})
+    else:
+        one = "service-address" in given
+        services = [client.service(command.service.key)] if one else client.services()
+        ordered = "nosort" not in given
+        services = listing.sorted_services(services) if ordered else services
+        found = client.all_dests([entry.spec.key for entry in services])
+        rows = [
+            jsontext.service(entry, listing.sorted_servers(servers) if ordered else servers)
+            for entry, servers in zip(services, found, strict=True)
+        ]
+        jsontext.put({"services": rows})
 
 
 def _save(client: Client, command: Command) -> None:
@@ -189,34 +174,92 @@ def _save(client: Client, command: Command) -> None:
     from uvs.adm.names import Names
 
     names = Names(plain="numeric" in command.given)
-    for entry in listing.sorted_services(client.services()):
-        servers = listing.sorted_servers(client.dests(entry.spec.key))
-        for line in save.lines(entry.spec, servers, names):
+    services = listing.sorted_services(client.services())
+    found = client.all_dests([entry.spec.key for entry in services])
+    for entry, servers in zip(services, found, strict=True):
+        for line in save.lines(entry.spec, listing.sorted_servers(servers), names):
             sys.stdout.write(line + "\n")
 
 
 # ------------------------------------------------------------------- restore
 
 
-def restore(client: Client) -> int:
-    """`-R`: a command a line. A refused one is told and passed over, a wrong one ends it."""
-    status = 0
-    for line in sys.stdin:
-        words = [word for word in line.split() if word != "ipvsadm"]
-        if not words:
-            continue
-        command = parse(words, PROGRAM)
-        if command.name in ("help", "version"):
-            _tell(command.name)
-            continue
-        try:
-            status = 0
-            execute(client, command)
-        except Fail as e:
-            sys.stdout.flush()
-            print(e, file=sys.stderr)
-            status = e.status
-    return status
+def restore(client: Client, program: str, everything: bool = False, clear: bool = False) -> int:
+    """`-R`: a command a line. A refused one is told and passed over, a wrong one ends it.
+
+    `everything`: all lines or none of them (`--atomic`). `clear`: as ipvsadm-restore, the table is emptied
+    first, and lines that begin with `#` are comments.
+    """
+    from uvs.adm.restore import Restore, atomic, chunks, commands
+
+    first = ["-C"] if clear else []
+    if everything:
+        lines = first + [line for chunk in chunks() for line in chunk]
+        return atomic(client, list(commands(_told(lines, clear), 1 - len(first), program)), program)
+    doing = Restore(client, program)
+    number = 1
+    if clear:
+        doing.run(commands(first, 0, program))
+    for chunk in chunks():
+        found = commands(_told(chunk, clear), number, program)
+        number += len(chunk)
+        while (line := doing.run(found)) is not None:
+            doing.status = _other(client, line.command, program)
+    return doing.status
+
+
+def _told(lines: list[str], clear: bool) -> list[str]:
+    return ["" if line.startswith("#") else line for line in lines] if clear else lines
+
+
+def _other(client: Client, command: Command, program: str) -> int:
+    """A line that is no change."""
+    if command.name in ("help", "version"):
+        _tell(command.name, program)
+        return 0
+    try:
+        return execute(client, command)
+    except Fail as e:
+        sys.stdout.flush()
+        print(e, file=sys.stderr)
+        return e.status
+
+
+SAVE_HELP = """\
+uvsadm-save [-n]: write the table of services to standard output, as uvsadm -S
+  -n  addresses and ports as numbers
+"""
+RESTORE_HELP = """\
+uvsadm-restore [--atomic] < FILE: empty the table of services, then run the lines of FILE, as uvsadm -R
+  --atomic  all lines or, if one is refused, none: the table stays as it was
+Lines that begin with # are comments.
+"""
+
+
+def save_main(argv: list[str] | None = None) -> int:
+    """`uvsadm-save`, as ipvsadm-save."""
+    words = sys.argv[1:] if argv is None else argv
+    if any(word.startswith("-") and word != "-n" for word in words):
+        print(SAVE_HELP, end="", file=sys.stderr)
+        return 1
+    return main(["-S", "-n"] if "-n" in words else ["-S"])
+
+
+def restore_main(argv: list[str] | None = None) -> int:
+    """`uvsadm-restore`, as ipvsadm-restore."""
+    words = sys.argv[1:] if argv is None else argv
+    if "-h" in words or "--help" in words:
+        print(RESTORE_HELP, end="")
+        return 0
+    if strange := [word for word in words if word not in ("--atomic", "-n")]:
+        print(f"uvsadm-restore: no such option: {strange[0]}: see uvsadm-restore --help", file=sys.stderr)
+        return 1
+
+    def work() -> int:
+        with _client() as client:
+            return restore(client, _program(), "--atomic" in words, clear=True)
+
+    return _guarded(work)
 
 
 if __name__ == "__main__":

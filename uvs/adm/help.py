@@ -21,12 +21,12 @@ Commands (the first option):
   -e, --edit-server SERVICE -r SERVER ...
   -d, --delete-server SERVICE -r SERVER
   -L, -l, --list [SERVICE] [-n] [-c | --timeout | --daemon | --stats | --rate | --thresholds
-          | --persistent-conn | --tun-info] [--exact] [--nosort]
+          | --persistent-conn | --tun-info] [--exact] [--nosort] [--json]
   -C, --clear                           delete all services
   -Z, --zero [SERVICE]                  counters to zero
   --set TCP TCPFIN UDP                  idle time-outs of connections, seconds; 0 keeps one
   -S, --save [-n]                       print the table as commands
-  -R, --restore                         run commands from standard input
+  -R, --restore [--atomic]              run commands from standard input; all or none
   --start-daemon, --stop-daemon master|backup [--mcast-interface IF] [--syncid N] ...
   -h, --help    -v, --version
 

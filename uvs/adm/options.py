@@ -90,6 +90,8 @@ OPTIONS = (
     Option("tun-nocsum", "tun-nocsum"),
     Option("tun-csum", "tun-csum"),
     Option("tun-remcsum", "tun-remcsum"),
+    Option("json", "json"),  # not ipvsadm's
+    Option("atomic", "atomic"),  # not ipvsadm's
 )
 
 # What options are called in messages, in the order in which they are checked.
@@ -97,7 +99,7 @@ CHECKED = _names("""
     numeric connection service-address scheduler persistent netmask real-server forwarding-method weight
     u-threshold l-threshold mcast-interface timeout daemon stats rate thresholds persistent-conn nosort
     syncid exact ops pe sched-flags mcast-group mcast-port mcast-ttl sync-maxlen tun-info tun-type tun-port
-    tun-nocsum tun-csum tun-remcsum
+    tun-nocsum tun-csum tun-remcsum json atomic
 """)
 
 _SERVICE = _names("scheduler persistent netmask ops pe sched-flags")
@@ -122,7 +124,7 @@ RULES: dict[str, Rule] = {
     "flush": Rule(),
     "list": Rule(
         (),
-        _names("numeric stats rate thresholds persistent-conn nosort syncid exact tun-info"),
+        _names("numeric stats rate thresholds persistent-conn nosort syncid exact tun-info json"),
         ("connection", "service-address", "timeout", "daemon"),
     ),
     "add-server": Rule(("service-address", "real-server"), _SERVER),
@@ -133,7 +135,7 @@ RULES: dict[str, Rule] = {
         (), ("mcast-interface", "syncid", "mcast-group", "mcast-port", "mcast-ttl", "sync-maxlen")
     ),
     "stop-daemon": Rule((), ("syncid",)),
-    "restore": Rule(),
+    "restore": Rule((), ("atomic",)),
     "save": Rule((), ("numeric",)),
     "zero": Rule((), ("service-address",)),
 }

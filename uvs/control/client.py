@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -25,7 +26,9 @@ from uvs.ipvs.spec import DestSpec, IpvsError, ServiceKey, ServiceSpec
 GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 0x10, 3, 1, 2
 DATAGRAM_MAX = 1 << 20
 EVERY = ConnFilter()
-WINDOW = 64  # requests under way in a batch: less than either socket buffer holds
+PACKED_MIN = 3500  # bytes of a batch's requests in a datagram: with the kernel's own a page
+WINDOW = 24  # such datagrams under way
+DUMPS = 50  # listings asked for at once
 
 
 class Unreachable(OSError):
@@ -84,21 +87,50 @@ class Client:
         """Send many IPVS requests without waiting for each; `failed` gets the number of a refused one."""
         family = self._family(messages.FAMILY_NAME)
         first = settled = self._seq + 1
+        flags = NLM_F_REQUEST | NLM_F_ACK
+        datagram, ends = b"", deque[int]()  # what is not sent yet; the last request of each that is
+
+        def send() -> None:
+            """Without waiting while answers are owed to us: until we read them the director reads nothing."""
+            nonlocal datagram, settled
+            while ends and (len(ends) == WINDOW or not self._try_send(datagram)):
+                settled = self._settle(settled, ends.popleft(), first, failed)
+            if not ends:
+                self._transmit(datagram)
+            ends.append(self._seq)
+            datagram = b""
+
         for command, payload in requests:
             self._seq += 1
-            self._transmit(netlink.message(family, NLM_F_REQUEST | NLM_F_ACK, self._seq, 0, command, payload))
-            if self._seq - settled == WINDOW:
-                self._settle(settled, first, failed)
-                settled = self._seq + 1
-        self._settle(settled, first, failed)
+            datagram += netlink.message(family, flags, self._seq, 0, command, payload)
+            if len(datagram) >= PACKED_MIN:
+                send()
+        if datagram:
+            send()
+        self._settle(settled, self._seq, first, failed)
 
-    def _settle(self, start: int, first: int, failed: Callable[[int, IpvsError], None]) -> None:
-        for seq in range(start, self._seq + 1):
-            try:
-                for _ in self._answers(seq):
-                    pass
-            except IpvsError as e:
-                failed(seq - first, e)
+    def _settle(self, start: int, end: int, first: int, failed: Callable[[int, IpvsError], None]) -> int:
+        """Take the acknowledgements of requests `start` to `end`; returns the next one's number."""
+        while start <= end:
+            for message in self._receive():
+                if message.seq == start and message.type == netlink.NLMSG_ERROR:
+                    if message.errno:
+                        failed(start - first, IpvsError(message.errno, os.strerror(message.errno)))
+                    start += 1
+        return start
+
+    def dumps(self, family: str, command: int, payloads: list[bytes]) -> Iterator[list[bytes]]:
+        """What `dump` gives, for many payloads, asked for ahead: a list for each."""
+        number = self._family(family)
+        flags = NLM_F_REQUEST | NLM_F_DUMP
+        for at in range(0, len(payloads), DUMPS):
+            datagram, first = b"", self._seq + 1
+            for payload in payloads[at : at + DUMPS]:
+                self._seq += 1
+                datagram += netlink.message(number, flags, self._seq, 0, command, payload)
+            self._transmit(datagram)
+            for seq in range(first, self._seq + 1):
+                yield [body[netlink.GENL_SIZE :] for body in self._answers(seq)]
 
     def _family(self, name: str) -> int:
         if name not in self._families:
@@ -129,17 +161,21 @@ class Client:
         except OSError as e:
             raise self._lost(e) from None
 
+    def _try_send(self, datagram: bytes) -> bool:
+        """Send it, unless there is no room."""
+        try:
+            self._sock.send(datagram, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as e:
+            raise self._lost(e) from None
+        return True
+
     def _answers(self, seq: int | None = None) -> Iterator[bytes]:
         """Bodies of the answers to request `seq` (the last), up to its ACK or DONE."""
         seq = self._seq if seq is None else seq
         while True:
-            try:
-                datagram = self._sock.recv(DATAGRAM_MAX)
-            except OSError as e:
-                raise self._lost(e) from None
-            if not datagram:
-                raise Unreachable(errno.ECONNRESET, f"the director at {self.path} has gone away")
-            for message in netlink.messages(datagram):
+            for message in self._receive():
                 if message.seq != seq:
                     continue
                 if message.type == netlink.NLMSG_ERROR:
@@ -149,6 +185,16 @@ class Client:
                 if message.type == netlink.NLMSG_DONE:
                     return
                 yield message.body
+
+    def _receive(self) -> Iterator[netlink.Message]:
+        """The messages of the next datagram."""
+        try:
+            datagram = self._sock.recv(DATAGRAM_MAX)
+        except OSError as e:
+            raise self._lost(e) from None
+        if not datagram:
+            raise Unreachable(errno.ECONNRESET, f"the director at {self.path} has gone away")
+        return netlink.messages(datagram)
 
     def _lost(self, e: OSError) -> Unreachable:
         if isinstance(e, TimeoutError | BlockingIOError):
@@ -185,6 +231,13 @@ class Client:
             messages.parse_dest_entry(netlink.attributes(body), key.af)
             for body in self.dump(messages.FAMILY_NAME, Cmd.GET_DEST, messages.service_id(key))
         ]
+
+    def all_dests(self, keys: list[ServiceKey]) -> Iterator[list[DestEntry]]:
+        """The destinations of many services, a list for each."""
+        payloads = [messages.service_id(key) for key in keys]
+        found = self.dumps(messages.FAMILY_NAME, Cmd.GET_DEST, payloads)
+        for key, bodies in zip(keys, found, strict=True):
+            yield [messages.parse_dest_entry(netlink.attributes(body), key.af) for body in bodies]
 
     def add_service(self, spec: ServiceSpec) -> None:
         """EEXIST, ENOENT, EINVAL..."""

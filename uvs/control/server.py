@@ -1,7 +1,8 @@
 """The control socket: Unix SEQPACKET, many clients, none of which can hold up the packet loop or another.
 
-A client's requests are taken in bursts. What it has not read yet bounds what it may ask: while its
-answers wait, no more is read from it, and dumps are made datagram by datagram as it reads them.
+A client's requests are taken in slices of time; what follows from them is done once for all that wait. What
+it has not read yet bounds what it may ask: while its answers wait, no more is read from it, and dumps are
+made datagram by datagram as it reads them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import socket
 import stat
 import struct
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -25,7 +27,10 @@ from uvs.control.uvs_family import UvsFamily
 from uvs.ipvs.skb import NetnsIpvs
 
 MESSAGE_MAX = 65536  # a longer request is refused by closing the connection
-BURST = 64  # datagrams taken from one client before its acknowledgements go out
+BURST = 64  # datagrams taken from one client, or clients accepted, in one turn
+SLICE_S = 0.005  # spent on one client's requests before packets and others have their turn
+GATHER_S = 0.1  # for so long the changes of a client that goes on asking become one commit
+OWED_MAX = 4096  # answers that wait for a commit, at most
 DATAGRAMS_PER_TURN = 4  # of a dump, before the loop goes round
 STUCK_S = 60.0  # a client that reads nothing of what waits for it for so long is let go
 CLIENTS_MAX = 1000
@@ -45,6 +50,7 @@ class Client:
         self._out: deque[Answer] = deque()
         self._pending: bytes | None = None  # a datagram the socket had no room for
         self._writing = False
+        self._changed: float | None = None  # since when there are changes that are not committed
         self._stuck: asyncio.TimerHandle | None = None
         server.loop.add_reader(self.fd, self._readable)
 
@@ -59,13 +65,16 @@ class Client:
         self.sock.close()
 
     def _readable(self) -> None:
-        """Take a burst of requests, then commit, then answer."""
-        changed = False
-        closed = False
+        """Take a slice of requests; when no more wait, or some have waited for long: commit, then answer."""
+        closed = drained = False
+        end = time.monotonic() + SLICE_S
         for _ in range(BURST):
+            if time.monotonic() >= end:
+                break
             try:
                 datagram, _, flags, _ = self.sock.recvmsg(MESSAGE_MAX)
             except BlockingIOError:
+                drained = True
                 break
             except OSError:
                 closed = True
@@ -75,13 +84,24 @@ class Client:
                 break
             handled = self.server.dispatcher.handle(datagram, self.admin)
             self._out.extend(handled.answers)
-            changed |= handled.changed
-        if changed:
+            if handled.changed and self._changed is None:
+                self._changed = time.monotonic()
+        since = self._changed
+        if since is not None:
+            waited = time.monotonic() - since
+            if not (drained or closed or waited > GATHER_S or len(self._out) > OWED_MAX):
+                self.server.loop.call_soon(self._again)  # perhaps nothing more comes to wake it
+                return
+            self._changed = None
             self.server.committed()
         if closed:
             self.close()
         else:
             self._write()
+
+    def _again(self) -> None:
+        if self._changed is not None and self.fd in self.server.clients:
+            self._readable()
 
     def _next(self) -> bytes | None:
         """The datagram to send next."""

@@ -21,7 +21,7 @@ from uvs.ipvs.skb import NetnsIpvs
 from uvs.ipvs.spec import DestSpec, ServiceKey, ServiceSpec
 
 VERSION = 1
-JOURNAL_MIN = 1000  # lines; a small table's journal may be longer than the table
+JOURNAL_MIN = 100_000  # lines; writing a large table whole takes a moment in which no packet is handled
 
 
 class DamagedError(ValueError):

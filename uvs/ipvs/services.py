@@ -34,6 +34,7 @@ from uvs.ipvs.sysctl import Sysctl
 TRASH_PERIOD_NS = 60 * 10**9  # IP_VS_DEST_TRASH_PERIOD: looked through this often
 TRASH_IDLE_NS = 120 * 10**9  # an unused destination idle for so long is freed
 FTPPORT = 21
+ESTIMATED_AT_ONCE = 50  # services
 TCP = 6
 
 
@@ -270,13 +271,21 @@ class Services:
 
     def estimate(self) -> None:
         """Take the two-second snapshot of every counter (ip_vs_est.c), unless run_estimation says no."""
+        for _ in self.estimating():
+            pass
+
+    def estimating(self) -> Iterator[None]:
+        """The same in steps, so that thousands of services hold no packet up."""
         if not self.sysctl.estimating:
             return
         self.total.sample(self.table.total)
-        for svc in self:
-            svc.est.sample(svc.rec.stats)
-            for dest in svc.dests:
-                dest.est.sample(dest.rec.stats)
+        for number, svc in enumerate(list(self), 1):
+            if self._services.get(svc.key.lookup) is svc:
+                svc.est.sample(svc.rec.stats)
+                for dest in svc.dests:
+                    dest.est.sample(dest.rec.stats)
+            if not number % ESTIMATED_AT_ONCE:
+                yield
 
     # ---- destinations
 

@@ -20,8 +20,9 @@ def director(tmp_path):
 
 @pytest.fixture
 def uvsadm(director, monkeypatch, capsys):
-    """Runs uvsadm in this process; messages name it ipvsadm, so that they can be compared."""
+    """Runs uvsadm in this process under the name ipvsadm, so that messages can be compared."""
     monkeypatch.setenv("UVS_SOCKET", director.path)
+    monkeypatch.setattr(sys, "argv", ["/usr/sbin/ipvsadm"])
 
     def run(*words, stdin=""):
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))

@@ -138,7 +138,7 @@ def test_help_tells_a_newcomer_what_to_type(uvsadm):
 
 
 def test_version(uvsadm):
-    assert uvsadm("--version").out.startswith("uvsadm v")
+    assert uvsadm("--version").out.startswith("ipvsadm v")
 
 
 @pytest.mark.parametrize("words", ["-Ln", "-A -t 10.0.0.1:80", "-R"])
