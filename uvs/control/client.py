@@ -163,12 +163,15 @@ class Client:
 
     def _try_send(self, datagram: bytes) -> bool:
         """Send it, unless there is no room."""
+        self._sock.settimeout(0)  # with a time-out, send() itself waits for room
         try:
-            self._sock.send(datagram, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+            self._sock.send(datagram, socket.MSG_NOSIGNAL)
         except BlockingIOError:
             return False
         except OSError as e:
             raise self._lost(e) from None
+        finally:
+            self._sock.settimeout(self.timeout)
         return True
 
     def _answers(self, seq: int | None = None) -> Iterator[bytes]:

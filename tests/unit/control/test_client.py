@@ -1,13 +1,17 @@
 """The client never hangs, and says what is wrong."""
 
+import errno
 import os
 import socket
 
 import pytest
 
 from uvs.control import client as module
+from uvs.control import messages
 from uvs.control.client import Client, Unreachable
+from uvs.control.messages import Cmd
 from uvs.control.paths import default_socket
+from uvs.ipvs.spec import ServiceKey, ServiceSpec
 
 
 @pytest.mark.parametrize(
@@ -102,3 +106,15 @@ def test_a_listing_left_half_read_does_not_mix_with_the_next_answer(director):
             )
         next(client.dump("IPVS", Cmd.GET_SERVICE))
         assert client.info() == (0x010201, 4096)
+
+
+def test_a_batch_larger_than_the_sockets_hold(director):
+    keys = [ServiceKey(socket.AF_INET, 6, i.to_bytes(4, "big"), 80) for i in range(1, 3001)]
+    refused = []
+    with director.client() as client:
+        requests = [(Cmd.NEW_SERVICE, messages.service(ServiceSpec(key))) for key in keys]
+        requests.insert(1500, requests[0])
+        client.batch(requests, lambda number, error: refused.append((number, error.errno)))
+        assert refused == [(1500, errno.EEXIST)]
+        assert {entry.spec.key for entry in client.services()} == set(keys)
+        assert [len(dests) for dests in client.all_dests(keys)] == [0] * len(keys)
