@@ -29,7 +29,8 @@ int uvs_mangle_tcp(struct uvs_packet *p, uint32_t off, uint32_t len, const uint8
 	uint32_t size, tail;
 
 	if (h->protocol != IP_TCP || h->flags & UVS_HDR_FRAGMENT || !(h->flags & UVS_HDR_L4) ||
-	    h->end != p->len || off > h->end || len > h->end - off || off < h->end - h->segment)
+	    h->end != p->len || off > h->end || len > h->end - off || off < h->end - h->segment ||
+	    h->len + (p->data[h->len + TCP_DOFF] >> 4) * 4u + h->segment != h->end)
 		return UVS_WHY_MALFORMED;
 	tail = p->len - off - len;
 	size = p->len - len + n;

@@ -327,12 +327,12 @@ void uvs_dest_overload(struct uvs_dest *d);
 /* Which of `n` destinations, given by record in list order, a scheduler's rule prefers: its place in the
  * list, -1 if none will do; the first of equals.  Only those of weight > 0 that are not OVERLOADed come in
  * question, but for LIGHT. */
-#define UVS_CHOOSE_LC 0    /* fewest connections */
-#define UVS_CHOOSE_WLC 1   /* the same for its weight */
-#define UVS_CHOOSE_SED 2   /* shortest expected delay */
-#define UVS_CHOOSE_NQ 3    /* the first without active connections, else as SED */
-#define UVS_CHOOSE_FO 4    /* highest weight */
-#define UVS_CHOOSE_OVF 5   /* the same, of those with no more active connections than weight */
+#define UVS_CHOOSE_LC 0 /* fewest connections */
+#define UVS_CHOOSE_WLC 1 /* the same for its weight */
+#define UVS_CHOOSE_SED 2 /* shortest expected delay */
+#define UVS_CHOOSE_NQ 3 /* the first without active connections, else as SED */
+#define UVS_CHOOSE_FO 4 /* highest weight */
+#define UVS_CHOOSE_OVF 5 /* the same, of those with no more active connections than weight */
 #define UVS_CHOOSE_LIGHT 6 /* the first with less than half as many active connections as weight */
 int uvs_dest_choose(struct uvs_table *t, const uint32_t *dests, uint32_t n, int rule);
 

@@ -79,3 +79,9 @@ def test_no_place(v6: bool) -> None:
     assert pkt.data == before
     assert pkt.mangle_tcp(head + 5, 0, b"!") == 0
     assert pkt.data[head:] == b"hello!"
+
+
+def test_a_header_longer_than_the_packet() -> None:
+    """There is no payload to change, even at its end: what would follow belongs to the header."""
+    pkt = loaded(IP(src=CLIENT, dst=SERVER) / TCP(dataofs=15))
+    assert pkt.mangle_tcp(40, 0, b"x" * 40) == Why.MALFORMED
