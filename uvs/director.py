@@ -23,7 +23,7 @@ from uvs.diverted import Diverted
 from uvs.egress import Egress, FragmentWatch
 from uvs.engine.core import Conn, Table, Why
 from uvs.errors import UserError
-from uvs.ipvs.core import nf_hook
+from uvs.ipvs.hooks import nf_hook
 from uvs.ipvs.services import Dest, Service
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict
 from uvs.ipvs.unreachable import no_neighbour

@@ -20,7 +20,7 @@ from support import traffic
 from support.world import World
 
 from uvs.engine.core import AF_INET, Header, Packet
-from uvs.ipvs.core import nf_hook
+from uvs.ipvs.hooks import nf_hook
 from uvs.ipvs.services import DestSpec, Service, ServiceKey, ServiceSpec
 from uvs.ipvs.skb import Hook, Verdict
 

@@ -11,7 +11,7 @@ from scapy.packet import Packet as ScapyPacket
 from scapy.packet import Raw
 
 from uvs.engine.core import AF_INET, AF_INET6, Table, Why
-from uvs.ipvs.core import nf_hook
+from uvs.ipvs.hooks import nf_hook
 from uvs.ipvs.route import Route
 from uvs.ipvs.services import Dest, DestSpec, Service, ServiceKey, ServiceSpec
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict

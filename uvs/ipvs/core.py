@@ -2,7 +2,7 @@
 
 Each function bears the kernel's name, so that it can be read beside net/netfilter/ipvs/. Nothing here
 does I/O: a packet, its hook, the table, the routes and the clock go in; a verdict, packets to send and,
-if one is recorded, the walk come out. Section numbers are those of `docs/reference/hook-path.md`.
+if one is recorded, the walk come out. `hooks` calls what stands here.
 """
 
 from __future__ import annotations
@@ -16,109 +16,8 @@ from uvs.ipvs.tunnel import ip_vs_in_icmp_tunnel
 from uvs.ipvs.xmit import TRANSMITTERS, ip_vs_bypass_xmit, ip_vs_icmp_xmit, too_short_for_nat
 
 ICMP, TCP, UDP, ICMPV6 = 1, 6, 17, 58
-HEAD = 40  # bytes that tell a datagram
 FTPDATA = 20
-GATHERED = frozenset({ICMP, TCP, UDP, 132})  # IPv4: those that IPVS looks into
 V4_ERRORS = frozenset({3, 4, 11})  # unreachable, source quench, time exceeded
-
-
-def nf_hook(ipvs: NetnsIpvs, skb: Skb, hook: Hook, data: bytes, mark: int = 0, indev: int = 0) -> Verdict:
-    """One packet through the handlers that IPVS registers at `hook` (ip_vs_ops4, ip_vs_ops6), in their order.
-
-    `data`: the IP datagram; `indev`: index of the input interface. What is to be sent is in `skb.sends`,
-    the reason in `skb.why`; an ACCEPTed packet with `skb.modified` has new content in `skb.pkt`.
-    """
-    refused = skb.begin(hook, data, mark, indev, ipvs.clock())
-    if refused:
-        ipvs.why[refused] += 1
-        skb.why = Why(refused)
-        return NF_DROP
-    if hook == Hook.LOCAL_IN and skb.iph.protocol != TCP:
-        skb.frag_max = ipvs.largest_fragment(data[:HEAD], indev)
-    if ipvs.recorder.want:
-        return _recorded(ipvs, skb, data)
-    verdict = _handlers(ipvs, skb)
-    if skb.made:
-        own_packets(ipvs, skb)
-    ipvs.why[skb.why] += 1
-    return verdict
-
-
-def own_packets(ipvs: NetnsIpvs, skb: Skb) -> None:
-    """The director's own packets pass the handlers at LOCAL_OUT like any other: an ICMP error about a packet
-    that was already rewritten is translated back there, one about a tunnel packet is consumed.
-
-    An error that is made on the way of another is not sent (icmp_xmit_lock): the client of such a tunnel is
-    not told.
-    """
-    for index, packet in skb.made:
-        own = Skb()
-        if own.begin(Hook.LOCAL_OUT, packet, 0, 0, skb.now):
-            continue
-        if _handlers(ipvs, own) == NF_ACCEPT:
-            skb.sends.append((index, own.pkt.data))
-        skb.sends += own.sends
-
-
-def _handlers(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
-    if not skb.iph.flags & (Hdr.FRAGMENT | Hdr.ATOMIC):
-        return _hooked(ipvs, skb)
-    verdict = ip_vs_gather_frags(ipvs, skb)
-    if verdict is not None:
-        return verdict
-    verdict = _hooked(ipvs, skb)
-    if verdict == NF_ACCEPT and skb.frag_max and skb.iph.af != AF_INET and skb.hook != Hook.LOCAL_IN:
-        # ip6_fragment() refuses a packet that was whole again for us alone: it is not cut if accepted.
-        route = ipvs.routes.find(skb.iph.af, skb.iph.daddr)
-        if route and not route.local:
-            skb.sends.append((route.index, skb.pkt.data))
-            return NF_STOLEN
-    return verdict
-
-
-def ip_vs_gather_frags(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
-    """ip_vs_gather_frags, and nf_defrag_ipv6, which IPVS turns on: fragments put together, each hook's apart.
-
-    Where the kernel's own defragmentation is on, none come here. None: it is whole now, or not one of those
-    that IPVS waits for.
-    """
-    if skb.iph.af == AF_INET and skb.iph.protocol not in GATHERED:
-        return None
-    why = ipvs.reassembler.gather(skb.pkt, skb.hook, skb.now)
-    if skb.walk:
-        said = "whole" if not why else "kept until it is whole" if why == Why.GATHERED else "dropped"
-        skb.walk.step(0, "ip_vs_gather_frags", said, length=skb.pkt.len)
-    if why:
-        skb.why = Why(why)
-        return NF_STOLEN if why == Why.GATHERED else NF_DROP
-    skb.frag_max = skb.pkt.frag_max
-    skb.modified = True
-    return None
-
-
-def _hooked(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
-    if skb.hook == Hook.FORWARD:
-        verdict = ip_vs_forward_icmp(ipvs, skb)
-        return ip_vs_out(ipvs, skb) if verdict == NF_ACCEPT else verdict
-    verdict = ip_vs_out(ipvs, skb)
-    return ip_vs_in(ipvs, skb) if verdict == NF_ACCEPT else verdict
-
-
-def _recorded(ipvs: NetnsIpvs, skb: Skb, data: bytes) -> Verdict:
-    hook = skb.hook.name
-    record = skb.walk = ipvs.recorder.begin(skb.now, hook, skb.iph, data)
-    assert record is not None
-    verdict = _handlers(ipvs, skb)
-    own_packets(ipvs, skb)
-    ipvs.why[skb.why] += 1
-    record.verdict, record.why = verdict.name, skb.why.label
-    if skb.modified:
-        record.delivered = skb.pkt.data
-    for index, sent in skb.sends:
-        other = Skb()
-        text = "?" if other.begin(skb.hook, sent, 0, 0, skb.now) else walk.describe(other.iph)
-        record.sent.append((ipvs.routes.describe(index), text, sent))
-    return verdict
 
 
 # ------------------------------------------------------------------------------ requests
@@ -545,6 +444,3 @@ def ip_vs_forward_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
         return NF_ACCEPT
     verdict = ip_vs_in_icmp(ipvs, skb)
     return NF_ACCEPT if verdict is None else verdict
-
-
-__all__ = ["NF_ACCEPT", "NF_DROP", "NF_STOLEN", "ip_vs_in", "ip_vs_out", "nf_hook"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from uvs.ipvs import icmp
-from uvs.ipvs.core import own_packets
+from uvs.ipvs.hooks import own_packets
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb
 
 
