@@ -35,11 +35,7 @@ WAIT_EACH, WAIT_ALL = 16, 256  # packets that wait for one neighbour, and in all
 WAIT_TIME = 3 * SECOND  # as long as the kernel tries (3 solicitations, one a second)
 ASK_AGAIN = SECOND  # a neighbour; and for a route where there was none, without news
 REFRESH_BUDGET = 0.01  # seconds of re-reading routes at a time
-IPV6_MIN_MTU = 1280
-MIN_PMTU: dict[int, int] = {
-    socket.AF_INET: 552,
-    socket.AF_INET6: IPV6_MIN_MTU,
-}  # net.ipv4.route.min_pmtu; RFC 8200
+MIN_PMTU: dict[int, int] = {socket.AF_INET: 552, socket.AF_INET6: 1280}  # net.ipv4.route.min_pmtu; RFC 8200
 PMTU_TIME = 600 * SECOND  # net.ipv4.route.mtu_expires
 
 _DEVICE_GONE = {errno.ENETDOWN, errno.ENXIO, errno.ENODEV}
@@ -315,7 +311,7 @@ class Egress:
                 return
             before = row.neighbour
             af, addr = answer.gateway or (row.af, row.addr)
-            saddr = answer.saddr or _source(row.af, row.addr)
+            saddr = answer.saddr or netlink.source_towards(row.af, row.addr)
             route = Route(row.index, False, self._mtu(row, link, answer), saddr, row.addr in self._pmtu)
             row.set(route, link, self._neighbour(link, af, addr) if has_ethernet_header(link) else None)
         self._found[row.key] = route
@@ -494,13 +490,3 @@ class Egress:
         self._loopback.close()
         self._kernel.close()
         self._watch.close()
-
-
-def _source(af: int, addr: bytes) -> bytes:
-    """The source that the kernel would choose towards `addr`, where the route does not name one."""
-    with socket.socket(af, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as s:
-        try:
-            s.connect((socket.inet_ntop(af, addr), 9))
-            return socket.inet_pton(af, s.getsockname()[0].partition("%")[0])
-        except OSError:
-            return b""

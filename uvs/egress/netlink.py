@@ -428,6 +428,16 @@ class Watch:
         self._socket.close()
 
 
+def source_towards(af: int, addr: bytes) -> bytes:
+    """The source that the kernel would choose towards `addr` where the route names none; empty: no route."""
+    with socket.socket(af, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as s:
+        try:
+            s.connect((socket.inet_ntop(af, addr), 9))
+            return socket.inet_pton(af, s.getsockname()[0].partition("%")[0])
+        except OSError:
+            return b""
+
+
 def _open(groups: int = 0) -> socket.socket:
     s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
     try:
