@@ -25,15 +25,23 @@ from uvs.control.client import Client
 from uvs.control.genetlink import Dispatcher
 from uvs.control.ipvs_family import IpvsFamily
 from uvs.control.uvs_family import UvsFamily
-from uvs.engine.core import AF_INET, AF_INET6, Packet
+from uvs.engine.core import AF_INET, AF_INET6, Packet, checksum
 from uvs.ipvs.route import Route
 from uvs.ipvs.skb import Hook, Verdict
 from uvs.ipvs.sysctl import SysctlError
 from uvs.ipvs.unreachable import no_neighbour
 
-STEP_S, PLENTY_PAGES, MTU, LISTING_NS = 0.1, 1 << 20, 1500, 130_000_000
-CLIENT_NET, CLIENT_NET6 = ip_address(client(1)).packed[:2], ip_address(client6(1)).packed[:6]
+STEP_S = 0.1
+LISTING_NS = 130_000_000  # that a listing takes
 NEIGHBOUR_S = 3  # three solicitations, a second each
+PLENTY_PAGES = 1 << 20  # of free memory
+MTU = 1500
+CLIENT_NET, CLIENT_NET6 = ip_address(client(1)).packed[:2], ip_address(client6(1)).packed[:6]
+# The director's own addresses, IPv4 and IPv6: towards the clients, and towards the servers by topology `nat`.
+FRONT, BACK = ("198.18.0.1", "2001:db8:18::1"), ("198.19.0.1", "2001:db8:19::1")
+BACK_NETS = ip_address(BACK[0]).packed[:3], ip_address(BACK[1]).packed[:6]
+QUOTE, QUOTE6 = 548, 1232  # bytes of a packet that an ICMP error quotes at most
+PROTOCOLS = {"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "icmpv6": 58}
 
 
 class Hosts(FakeRoutes):
@@ -44,12 +52,11 @@ class Hosts(FakeRoutes):
         v4, v6 = servers(topology)
         self.names = {ip_address(a).packed: f"r{i}" for table in (v4, v6) for i, a in table.items() if i < 4}
         self.names |= {ip_address(a).packed: "c" for a in ("198.18.0.2", "2001:db8:18::2")}
-        own = {VIP, VIP6, "198.18.0.1", "2001:db8:18::1", "127.0.0.1", "::1"}
-        if topology == "nat":
-            own |= {"198.19.0.1", "2001:db8:19::1"}
+        own = {VIP, VIP6, *FRONT, "127.0.0.1", "::1", *(BACK if topology == "nat" else ())}
         self.local = {ip_address(a).packed for a in own}
         self.mtus: dict[str, int] = {}
         self.gone: set[str] = set()  # neighbours that do not answer
+        self.client_known = True  # is there a route to the clients?
         self.server_nets = tuple({address[: 3 if len(address) == 4 else 6] for address in self.names})
 
     def name(self, addr: bytes) -> str:
@@ -64,20 +71,38 @@ class Hosts(FakeRoutes):
 
     def find(self, af: int, addr: bytes) -> Route | None:
         """The route to an address."""
-        known = addr in self.local or self.name(addr) != "?" or addr.startswith(self.server_nets)
-        if not known or self.name(addr) in {"c"} & self.unreachable_names:
-            return None
-        route = super().find(af, addr)
-        if route is None:
+        if not self._known(addr) or (route := super().find(af, addr)) is None:
             return None
         mtu = min(self.mtus.get(self.name(addr), MTU), self.pmtu.get(addr, MTU))
-        net = addr[:3] if af == AF_INET else addr[:6]
-        source = ip_address("198.18.0.1" if af == AF_INET else "2001:db8:18::1").packed
-        if net in (ip_address("198.19.0.1").packed[:3], ip_address("2001:db8:19::").packed[:6]):
-            source = ip_address("198.19.0.1" if af == AF_INET else "2001:db8:19::1").packed
-        return Route(route.index, route.local, mtu, addr if route.local else source, addr in self.pmtu)
+        source = addr if route.local else ip_address(own_address(addr)).packed
+        return Route(route.index, route.local, mtu, source, addr in self.pmtu)
 
-    unreachable_names: frozenset[str] | set[str] = frozenset()
+    def _known(self, addr: bytes) -> bool:
+        """Does the routing table know a way there?"""
+        name = self.name(addr)
+        if name == "c" and not self.client_known:
+            return False
+        return addr in self.local or name != "?" or addr.startswith(self.server_nets)
+
+
+def own_address(towards: bytes) -> str:
+    """The director's address on the network of another one."""
+    return (BACK if towards.startswith(BACK_NETS) else FRONT)[len(towards) == 16]
+
+
+def ends(packet: bytes) -> tuple[bytes, bytes]:
+    """Source and destination."""
+    return (packet[12:16], packet[16:20]) if packet[0] >> 4 == 4 else (packet[8:24], packet[24:40])
+
+
+def quotation(packet: bytes) -> Raw:
+    """What an ICMP error says of a packet."""
+    return Raw(packet[: QUOTE if packet[0] >> 4 == 4 else QUOTE6])
+
+
+def layers(packet: bytes) -> Scapy:
+    """The packet for scapy."""
+    return IP(packet) if packet[0] >> 4 == 4 else IPv6(packet)
 
 
 class PaperClient(Client):
@@ -114,7 +139,7 @@ class Paper:
         self.client = PaperClient(
             Dispatcher([IpvsFamily(ipvs.services, ipvs.table).family(), UvsFamily(ipvs).family()])
         )
-        self.marks: list[tuple[int, str, bytes, int]] = []
+        self.marks: list[tuple[int, int | None, bytes, int]] = []  # mark, protocol, address, port
         self.transparent: set[int] = set()
         self.seen: list[Arrival] = []
         self.waiting: list[tuple[int, bytes]] = []  # for a neighbour: since when, packet
@@ -131,9 +156,8 @@ class Paper:
         if host == "d":
             self._out(packet)
             return
-        v4 = packet[0] >> 4 == 4
-        daddr = packet[16:20] if v4 else packet[24:40]
-        if v4 and self._martian(packet[12:16]):
+        saddr, daddr = ends(packet)
+        if len(saddr) == 4 and self._martian(saddr):
             return
         mark = self._mark_of(packet)
         if daddr in self.hosts.local or mark in self.transparent:
@@ -165,7 +189,7 @@ class Paper:
         accepted = self._hook(Hook.LOCAL_OUT, packet, indev=0)
         if accepted is None:
             return
-        daddr = accepted[16:20] if accepted[0] >> 4 == 4 else accepted[24:40]
+        _, daddr = ends(accepted)
         if daddr in self.hosts.local:
             again = self._hook(Hook.LOCAL_IN, accepted, indev=1)
             if again is not None and (answer := _local_stack(again)) is not None:
@@ -174,41 +198,32 @@ class Paper:
         self._leave(daddr, accepted)
 
     def _forward(self, packet: bytes, mark: int) -> None:
-        """ip_forward, ip6_forward: route, hop limit, size, then the hook."""
+        """ip_forward, ip6_forward: hop limit, route, size, then the hook."""
         v4 = packet[0] >> 4 == 4
-        daddr = packet[16:20] if v4 else packet[24:40]
+        _, daddr = ends(packet)
         route = self.hosts.find(AF_INET if v4 else AF_INET6, daddr)
-        saddr = str(ip_address(packet[12:16] if v4 else packet[8:24]))
-        own = self.hosts.find(AF_INET if v4 else AF_INET6, ip_address(saddr).packed)
-        source = str(ip_address(own.saddr)) if own else ("198.18.0.1" if v4 else "2001:db8:18::1")
-
-        def refuse(kind: int, code: int, word: int = 0) -> None:
-            errors = V4_ERRORS if v4 else range(128)
-            if packet[9 if v4 else 6] in (1, 58) and packet[20 if v4 else 40] in errors:
-                return  # none about another one
-            error = icmp(source, saddr, kind, code, Raw(packet[:548] if v4 else packet[:1232]), word)
-            error.id, error.tos = (1, (packet[1] & 0x1E) | 0xC0) if v4 else (0, 0)
-            self._out(bytes(error))
-
         if packet[8 if v4 else 7] <= 1:
-            refuse(*((11, 0) if v4 else (3, 0)))
-            return
-        if route is None:
-            refuse(*((3, 1) if v4 else (1, 0)))
-            return
-        layer: Scapy = IP(packet) if v4 else IPv6(packet)
-        if len(packet) > route.mtu and (not v4 or layer.flags.DF):
-            refuse(*((3, 4) if v4 else (2, 0)), route.mtu)
-            return
-        if v4:
-            layer.ttl -= 1
-            del layer.chksum
-            packet = bytes(layer)[:20] + packet[20:] if not layer.options else bytes(layer)
-        else:
-            packet = packet[:7] + bytes((packet[7] - 1,)) + packet[8:]
-        accepted = self._hook(Hook.FORWARD, packet, mark)
-        if accepted is not None:
+            self._refuse(packet, *((11, 0) if v4 else (3, 0)))
+        elif route is None:
+            self._refuse(packet, *((3, 1) if v4 else (1, 0)))
+        elif len(packet) > route.mtu and (not v4 or packet[6] & 0x40):
+            self._refuse(packet, *((3, 4) if v4 else (2, 0)), route.mtu)
+        elif (accepted := self._hook(Hook.FORWARD, _one_hop_less(packet), mark)) is not None:
             self._leave(daddr, accepted)
+
+    def _refuse(self, packet: bytes, kind: int, code: int, word: int = 0) -> None:
+        """icmp_send, icmpv6_send: tell its sender, but not about an error."""
+        v4 = packet[0] >> 4 == 4
+        errors = V4_ERRORS if v4 else range(128)
+        if packet[9 if v4 else 6] in (1, 58) and packet[20 if v4 else 40] in errors:
+            return
+        saddr, _ = ends(packet)
+        known = self.hosts.find(AF_INET if v4 else AF_INET6, saddr)
+        source = str(ip_address(known.saddr)) if known else FRONT[not v4]
+        error = icmp(source, str(ip_address(saddr)), kind, code, quotation(packet), word)
+        if v4:
+            error.id, error.tos = 1, _tos_of_error(packet[1])
+        self._out(bytes(error))
 
     def _leave(self, addr: bytes, packet: bytes) -> None:
         name = self.hosts.name(addr)
@@ -229,14 +244,13 @@ class Paper:
         return whole.fragments(route.mtu, 1) or []
 
     def _mark_of(self, packet: bytes) -> int:
-        v4 = packet[0] >> 4 == 4
-        layer: Any = IP(packet) if v4 else IPv6(packet)
-        number = layer.proto if v4 else layer.nh
+        """The mark that the rules in PREROUTING leave on it; 0: none."""
+        layer: Any = layers(packet)
+        number = layer.proto if layer.version == 4 else layer.nh
+        _, daddr = ends(packet)
+        dport = int.from_bytes(bytes(layer.payload)[2:4], "big")
         for mark, protocol, addr, port in reversed(self.marks):
-            if protocol not in ("-", {6: "tcp", 17: "udp", 132: "sctp", 1: "icmp", 58: "icmpv6"}.get(number)):
-                continue
-            dport = int.from_bytes(bytes(layer.payload)[2:4], "big")
-            if ip_address(layer.dst).packed == addr and port in (0, dport):
+            if protocol in (None, number) and addr == daddr and port in (0, dport):
                 return mark
         return 0
 
@@ -289,11 +303,15 @@ class Paper:
                 self.ipvs.defence.run(now, PLENTY_PAGES)
             if self.ticks % 20 == 0:
                 services.estimate()
-            for since, packet in list(self.waiting):
-                if now - since >= NEIGHBOUR_S * 10**9:
-                    self.waiting.remove((since, packet))
-                    for index, answer in no_neighbour(self.ipvs, packet):
-                        self._leave(self.hosts.rows[index][1], answer)
+            self._give_up_waiting()
+
+    def _give_up_waiting(self) -> None:
+        """Neighbours that did not answer in time: the senders are told."""
+        for since, packet in list(self.waiting):
+            if self.world.now - since >= NEIGHBOUR_S * 10**9:
+                self.waiting.remove((since, packet))
+                for index, answer in no_neighbour(self.ipvs, packet):
+                    self._leave(self.hosts.rows[index][1], answer)
 
     def _expire(self) -> None:
         while self.ipvs.table.expire(self.world.now, 10_000) == 10_000:
@@ -301,7 +319,7 @@ class Paper:
 
     def mark(self, number: int, protocol: str, address: str, port: int) -> None:
         """As a rule in PREROUTING would."""
-        self.marks.append((number, protocol, ip_address(address).packed, port))
+        self.marks.append((number, PROTOCOLS.get(protocol), ip_address(address).packed, port))
 
     def host(self, verb: str, words: list[str]) -> None:
         """Settings of the machine."""
@@ -332,48 +350,62 @@ class Paper:
                 for vip, by in zip((VIP, VIP6), hosts.addresses(name), strict=True):
                     hosts.ways[ip_address(vip).packed, 0] = by
             case "default", ["gone"]:
-                hosts.unreachable_names = {"c"}
+                hosts.client_known = False
             case "default", ["back"]:
-                hosts.unreachable_names = frozenset()
+                hosts.client_known = True
             case _:
                 raise ValueError(f"no step {verb} {' '.join(words)}")
 
 
+def _one_hop_less(packet: bytes) -> bytes:
+    """With its TTL, and header checksum, or hop limit as it is sent on."""
+    if packet[0] >> 4 == 6:
+        return packet[:7] + bytes((packet[7] - 1,)) + packet[8:]
+    size = (packet[0] & 15) * 4
+    head = packet[:8] + bytes((packet[8] - 1, packet[9], 0, 0)) + packet[12:size]
+    return head[:10] + checksum(head).to_bytes(2, "big") + head[12:] + packet[size:]
+
+
+def _tos_of_error(tos: int) -> int:
+    """icmp_send: the packet's own, as internetwork control."""
+    return (tos & 0x1E) | 0xC0
+
+
 def _local_stack(packet: bytes) -> Scapy | None:
     """What a machine that listens on no port answers."""
-    v4 = packet[0] >> 4 == 4
-    layer: Scapy = IP(packet) if v4 else IPv6(packet)
+    layer = layers(packet)
+    v4 = layer.version == 4
     number = layer.proto if v4 else layer.nh
-    if v4:
-        head: Scapy = IP(src=layer.dst, dst=layer.src, ttl=64, flags="DF", id=0, tos=layer.tos)
-    else:
-        head = IPv6(src=layer.dst, dst=layer.src, hlim=64, tc=layer.tc)
     if number == 6:
-        return _reset(layer, head)
+        return _reset(layer)
     if number in (1, 58):
-        return _echo(layer, v4)
-    quote = Raw(packet[:548] if v4 else packet[:1232])
+        return _echo(layer)
     if v4:
-        error = icmp(layer.dst, layer.src, 3, 3 if number == 17 else 2, quote)
-        error.id, error.tos = 1, (layer.tos & 0x1E) | 0xC0
+        error = icmp(layer.dst, layer.src, 3, 3 if number == 17 else 2, quotation(packet))
+        error.id, error.tos = 1, _tos_of_error(layer.tos)
         return error
     if number == 17:
-        return icmp(layer.dst, layer.src, 1, 4, quote)
-    return icmp(layer.dst, layer.src, 4, 1, quote, 6)  # unknown next header, at octet 6
+        return icmp(layer.dst, layer.src, 1, 4, quotation(packet))
+    return icmp(layer.dst, layer.src, 4, 1, quotation(packet), 6)  # unknown next header, at octet 6
 
 
-def _reset(layer: Scapy, head: Scapy) -> Scapy | None:
-    """tcp_v4_send_reset."""
+def _reset(layer: Scapy) -> Scapy | None:
+    """tcp_v4_send_reset, tcp_v6_send_reset."""
     segment = layer.getlayer(TCP)
     if segment is None or segment.flags.R:
         return None
     length = len(bytes(segment.payload)) + bool(segment.flags.S) + bool(segment.flags.F)
     seq, ack, flags = (segment.ack, 0, "R") if segment.flags.A else (0, segment.seq + length, "RA")
+    if layer.version == 4:
+        head: Scapy = IP(src=layer.dst, dst=layer.src, ttl=64, flags="DF", id=0, tos=layer.tos)
+    else:
+        head = IPv6(src=layer.dst, dst=layer.src, hlim=64, tc=layer.tc)
     return head / TCP(sport=segment.dport, dport=segment.sport, flags=flags, seq=seq, ack=ack, window=0)
 
 
-def _echo(layer: Scapy, v4: bool) -> Scapy | None:
-    if not v4:
+def _echo(layer: Scapy) -> Scapy | None:
+    """icmp_echo, icmpv6_echo_reply."""
+    if layer.version == 6:
         request = bytes(layer.payload)
         if request[:1] != b"\x80":
             return None
