@@ -79,10 +79,13 @@ install_packages() {
 		die "apt-get could not install: ${missing[*]}"
 	}
 	rm -f "$log"
-	# Its package starts a server on this machine; the tests start their own in namespaces.
-	if [[ " ${missing[*]} " == *" vsftpd "* && -d /run/systemd/system ]]; then
-		as_root systemctl -q disable --now vsftpd || true
-	fi
+	# Their packages start them on this machine; the tests start their own in namespaces.
+	local p
+	for p in keepalived ldirectord vsftpd; do
+		if [[ " ${missing[*]} " == *" $p "* && -d /run/systemd/system ]]; then
+			as_root systemctl -q disable --now "$p" || true
+		fi
+	done
 }
 
 # find_python: PYTHON, or the system's own, or the one on PATH, if it is new enough.
