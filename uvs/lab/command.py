@@ -87,7 +87,7 @@ def up(args: argparse.Namespace) -> int:
     try:
         plan = topology(args.mode, args.servers, args.tun_type)
     except ValueError as e:
-        raise LabError(str(e), 2) from None
+        raise LabError(f"--mode, --servers, --tun-type: {e}", 2) from None
     with registry.locked() as path:
         if any(e.name == name and e.stands for e in registry.entries()):
             raise LabError(f"lab {name!r} is up already: uvs lab down --name {name}, or another --name")

@@ -139,7 +139,7 @@ def topology(mode: str, servers: int = 3, tun_type: str = TUN_TYPES[0]) -> Topol
     if mode not in MODES:
         raise ValueError(f"no forwarding method {mode!r}: one of {', '.join(MODES)}")
     if not 1 <= servers <= MAX_SERVERS:
-        raise ValueError(f"--servers takes 1..{MAX_SERVERS}, not {servers}")
+        raise ValueError(f"{servers} real servers: from 1 to {MAX_SERVERS}")
     if tun_type not in TUN_TYPES or (mode != "tun" and tun_type != TUN_TYPES[0]):
         raise ValueError(f"no tunnel {tun_type!r} in mode {mode}: mode tun has {', '.join(TUN_TYPES)}")
     return replace({"nat": _nat, "dr": _dr, "tun": _tun}[mode](range(1, servers + 1)), tun_type=tun_type)
