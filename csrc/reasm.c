@@ -386,6 +386,19 @@ static int unwrap(struct uvs_packet *p, const struct piece *f)
 	return why;
 }
 
+/* RFC 8200 4.5: a first fragment holds all headers; the kernel lets one that does not go its way alone
+ * (ipv6frag_thdr_truncated() of net/ipv6/reassembly.c). */
+static int is_cut_short(const struct uvs_iphdr *h)
+{
+	uint32_t need = 1;
+
+	if (h->protocol == IP_TCP)
+		need = 20;
+	else if (h->protocol == IP_UDP || h->protocol == IP_ICMPV6)
+		need = 8;
+	return h->af == UVS_AF_INET6 && !h->fragoffs && h->end - h->len < need;
+}
+
 int uvs_reassemble(struct uvs_reasm *r, struct uvs_packet *p, uint8_t user, uint64_t now)
 {
 	const struct uvs_iphdr *h = &p->iph;
@@ -402,6 +415,8 @@ int uvs_reassemble(struct uvs_reasm *r, struct uvs_packet *p, uint8_t user, uint
 	}
 	if (h->flags & UVS_HDR_ATOMIC)
 		return unwrap(p, &f);
+	if (is_cut_short(h))
+		return 0;
 	q = find(r, h, &f, user, now);
 	if (!q) {
 		r->info.refused++;

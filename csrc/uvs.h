@@ -468,7 +468,8 @@ struct uvs_reasm *uvs_reasm_new(uint32_t queues, uint32_t blocks, uint32_t seed)
 void uvs_reasm_free(struct uvs_reasm *r);
 void uvs_reasm_info(const struct uvs_reasm *r, struct uvs_reasm_info *info);
 /* Returns 0 with a whole datagram in `p`, parsed, p->frag_max set unless it came whole; an atomic fragment
- * loses its header.  UVS_WHY_GATHERED: the fragment is kept (or was there).  UVS_WHY_REASSEMBLY: drop it.
+ * loses its header, and an IPv6 first fragment without the whole transport header stays as it is.
+ * UVS_WHY_GATHERED: the fragment is kept (or was there).  UVS_WHY_REASSEMBLY: drop it.
  * Fragments of different `user` (the hook) are never put together. */
 int uvs_reassemble(struct uvs_reasm *r, struct uvs_packet *p, uint8_t user, uint64_t now);
 /* Give up what is due; uvs_reassemble() does so itself. */

@@ -191,7 +191,9 @@ class Director:
         verdict = nf_hook(self.ipvs, skb, _HOOKS[hook], data, mark, indev)
         largest = 0 if skb.made else skb.frag_max
         for index, packet in skb.sends:
-            self.egress.send(index, packet, largest)
+            # inside a tunnel of the other family it is not looked at
+            same = packet[0] >> 4 == data[0] >> 4
+            self.egress.send(index, packet, largest if same else 0)
         if verdict != Verdict.ACCEPT:
             return False
         payload = skb.pkt.data if skb.modified else None

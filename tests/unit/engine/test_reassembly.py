@@ -270,3 +270,17 @@ def test_what_is_whole_is_let_alone(host) -> None:
     data = bytes(IP(dst="198.18.0.100") / UDP() / Raw(BODY))
     assert host.take(data) == data
     assert host.packet.frag_max == 0
+
+
+@pytest.mark.parametrize(("protocol", "size"), [(6, 20), (17, 8), (58, 8)])
+def test_a_first_fragment_without_its_transport_header_is_let_alone(host, protocol, size) -> None:
+    """IPv6, RFC 8200 4.5."""
+
+    def first(length: int) -> bytes:
+        ip = IPv6(src="2001:db8::1", dst="2001:db8::2")
+        return bytes(ip / IPv6ExtHdrFragment(m=1, id=7, nh=protocol) / Raw(bytes(length)))
+
+    for short in range(8, size, 8):
+        assert host.take(first(short)) == first(short)
+    assert host.reassembler.info()["queues"] == 0
+    assert host.take(first(size + 7 & ~7)) == KEPT
