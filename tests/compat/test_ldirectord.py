@@ -125,20 +125,6 @@ def test_negotiate_reads_the_page(site) -> None:
             assert client.more() == {"rs2"}
 
 
-def test_autoreload(site) -> None:
-    """The file changes: a server goes, another has its weight, without a failed request."""
-    with ldirectord(site, service()):
-        site.shows({WEB: {RS[1]: 1, RS[2]: 1}}, LOG)
-        with asking(site) as client:
-            client.more()
-            changed = service().replace(f"real={RS[1]} masq", f"real={RS[3]} masq 5")
-            site.write(CONF, in_the_lab(changed))
-            site.shows({WEB: {RS[2]: 1, RS[3]: 5}}, LOG)
-            tools.until(
-                lambda: client.more() == {"rs2", "rs3"}, lambda: site.lab.log("director", LOG)[-3000:]
-            )
-
-
 def test_the_director_restarts(site) -> None:
     """Killed under ldirectord in mid-transfer: service and connection go on, and so do the checks."""
     with ldirectord(site, PAGE):

@@ -46,7 +46,8 @@ def test_director_start_stop_status(site) -> None:
         assert re.search(r"-> 198\.51\.100\.11:80 +Masq +1 ", said)
         assert re.search(r"^  -> C633640B:0050 +Masq +1 ", said, re.M)
     else:
-        assert re.search(rf"^TCP  {re.escape(WEB)} +[1-9]", said, re.M)
+        counted = re.compile(rf"^TCP  {re.escape(WEB)} +[1-9]", re.M)
+        tools.until(lambda: counted.search(run("status")[1]), lambda: run("status")[1])  # counters come late
         assert said.splitlines()[-2:] == ["5", "1"]  # the head's line among them; the sysctl
         assert site.lab.call("client", echo_once, VIP[4]) == b"uvs"
     assert run("stop") == (0, "", "")

@@ -114,7 +114,7 @@ def test_a_tunnel_without_mode_tun(uvs: Command) -> None:
     done = uvs("lab", "up", "--tun-type", "gre")
     assert (done.returncode, done.stderr) == (
         2,
-        "uvs lab: no tunnel 'gre' in mode nat: mode tun has ipip, gue, gre\n",
+        "uvs lab: --mode, --servers, --tun-type: no tunnel 'gre' in mode nat: mode tun has ipip, gue, gre\n",
     )
 
 
