@@ -112,19 +112,6 @@ def test_quiescent(site) -> None:
             assert client.more() == {"rs1", "rs2"}
 
 
-def test_negotiate_reads_the_page(site) -> None:
-    """A server that answers, but not what is wanted, is taken out; no request fails."""
-    answers = 'receive="rs"'
-    page = service('request="/"', answers, check="negotiate")
-    with ldirectord(site, page):
-        # When it starts it adds each server, and removes it until it is checked: both are there only then.
-        site.shows({WEB: {RS[1]: 1, RS[2]: 1}}, LOG)
-        with asking(site) as client:
-            site.write(CONF, in_the_lab(page.replace(answers, 'receive="rs2"')))
-            site.shows({WEB: {RS[2]: 1}}, LOG)
-            assert client.more() == {"rs2"}
-
-
 def test_the_director_restarts(site) -> None:
     """Killed under ldirectord in mid-transfer: service and connection go on, and so do the checks."""
     with ldirectord(site, PAGE):
