@@ -347,7 +347,9 @@ static void connection(struct run *r, uint8_t op, uint8_t arg)
 	(reply ? uvs_out_stats : uvs_in_stats)(r->t, c, pkt->len);
 	uvs_conn_remaining(c, r->now);
 	if (c->daf == h->af && (c->flags & UVS_CONN_F_FWD_MASK) == UVS_CONN_F_MASQ) {
-		if (h->protocol == 6)
+		if (c->flags & UVS_CONN_F_TEMPLATE) /* a server's packet to client port 0 finds it */
+			CHECK(!uvs_conn_app_new(r->t, c));
+		else if (h->protocol == 6)
 			helper(r, c, arg, reply);
 		nat(c, reply);
 	}

@@ -124,6 +124,10 @@ def stories() -> dict[str, list[Step]]:
         "tcp-dr-v6": [step(FILL | NEW, REQ6 / tcp(f), DR6) for f in ("S", "A", "F")],
         "tcp-template": [step(FILL | NEW | TEMPLATE, REQ4 / TCP(sport=n, dport=80), NAT4, 100) for n in (1, 2, 3, 4)],
         "tcp-deleted": [step(FILL | NEW | TEMPLATE | DELETE, REQ4 / tcp("S"), n) for n in (NAT4, TUN4)],
+        "tcp-reply-to-port-0": [  # its answer to client port 0 finds the template, which has no helper
+            step(FILL | NEW | TEMPLATE, REQ4 / tcp("S")),
+            step(FILL | REPLY, REP4 / TCP(sport=8080, dport=0, flags="A")),
+        ],
         "tcp-options": [step(FILL | NEW, REQ4 / TCP(options=[("MSS", 1460), ("SAckOK", b"")], **PORTS))],
         "tcp-helper": [
             step(FILL | NEW, REQ4 / tcp("A")),

@@ -1,5 +1,7 @@
 """The fuzz target under ASan and UBSan, for UVS_FUZZ_SECONDS (60).
 
+Its inputs grow from UVS_FUZZ_SEED (1), so that a run says the same again; 0 draws a new one, to look for
+more: `UVS_FUZZ_SEED=0 UVS_FUZZ_SECONDS=3600 pytest tests/fuzz`.
 A finding fails the test and prints the input. Keep its smallest form in corpus/ and as a unit test:
 `fuzz_path -minimize_crash=1 -exact_artifact_path=SMALL FINDING`.
 """
@@ -63,7 +65,8 @@ def test_fuzz(fuzz_path: Path, tmp_path: Path) -> None:
     seconds = int(os.environ.get("UVS_FUZZ_SECONDS", "60"))
     grown = tmp_path / "grown"
     grown.mkdir()
-    out = run(fuzz_path, f"-max_total_time={seconds}", "-timeout=60", "-rss_limit_mb=2048", "-print_final_stats=1",
+    seed = os.environ.get("UVS_FUZZ_SEED", "1")
+    out = run(fuzz_path, f"-seed={seed}", f"-max_total_time={seconds}", "-timeout=60", "-rss_limit_mb=2048", "-print_final_stats=1",
               "-max_len=4096", grown, CORPUS, cwd=tmp_path)  # fmt: skip
     assert "stat::number_of_executed_units" in out
     print(out[out.rindex("Done ") :])
