@@ -116,7 +116,7 @@ static int fragment_ip6(const struct uvs_packet *p, uint32_t mtu, uint32_t n, ui
 	room = mtu - part - IP6_FRAG_HLEN;
 	each = room & ~7u;
 	/* RFC 7112 5: the first fragment holds the whole header chain, or receivers drop it. */
-	if (h->len - h->off - part + 8 > each)
+	if (h->len - h->off - part + ip6_thdr_len(h->protocol) > each)
 		return -1;
 	if ((uint64_t)n * each >= payload)
 		return 0;

@@ -129,6 +129,14 @@ static inline int32_t ip6_exthdr_len(const uint8_t *data, uint32_t at, uint32_t 
 	return len > end - at ? -1 : (int32_t)len;
 }
 
+/* What a first fragment must hold of its transport header (ipv6frag_thdr_truncated() of net/ipv6/reassembly.c). */
+static inline uint32_t ip6_thdr_len(uint8_t protocol)
+{
+	if (protocol == IP_TCP)
+		return 20;
+	return protocol == IP_UDP || protocol == IP_ICMPV6 ? 8 : 1;
+}
+
 /* Make room for `n` bytes in front: where they start, NULL when the headroom is used up. */
 uint8_t *uvs_packet_push(struct uvs_packet *p, uint32_t n);
 

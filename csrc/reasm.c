@@ -390,13 +390,7 @@ static int unwrap(struct uvs_packet *p, const struct piece *f)
  * (ipv6frag_thdr_truncated() of net/ipv6/reassembly.c). */
 static int is_cut_short(const struct uvs_iphdr *h)
 {
-	uint32_t need = 1;
-
-	if (h->protocol == IP_TCP)
-		need = 20;
-	else if (h->protocol == IP_UDP || h->protocol == IP_ICMPV6)
-		need = 8;
-	return h->af == UVS_AF_INET6 && !h->fragoffs && h->end - h->len < need;
+	return h->af == UVS_AF_INET6 && !h->fragoffs && h->end - h->len < ip6_thdr_len(h->protocol);
 }
 
 int uvs_reassemble(struct uvs_reasm *r, struct uvs_packet *p, uint8_t user, uint64_t now)

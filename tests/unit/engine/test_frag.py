@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from scapy.layers.inet import (
     IP,
+    TCP,
     UDP,
     IPOption_EOL,
     IPOption_LSRR,
@@ -174,12 +175,14 @@ def test_v6_per_fragment_headers(before: list[Any], after: list[Any], nh: int) -
         (V6 / DST() / IPv6ExtHdrFragment() / UDP() / DATA[:2000], 1280),
         (V6 / UDP() / DATA, 55),
         (V6 / IPv6ExtHdrDestOpt(options=[PadN(optdata=bytes(244))]) / UDP() / DATA, 300),
+        (V6 / IPv6ExtHdrDestOpt(options=[PadN(optdata=bytes(44))]) / TCP() / DATA, 112),
         (v4(0, "") / DATA, 27),
         (v4(0, "") / DATA, 0),
         (v4(0, "", options=[IPOption_NOP()] * 40) / DATA, 67),
         (v4(8100) / DATA, 1280),
     ],
     ids=["v6 fragment", "v6 later", "v6 atomic", "v6 atomic behind options", "v6 mtu", "v6 header chain longer than a fragment",
+         "v6 TCP header longer than a fragment's rest (found by fuzzing)",
          "v4 mtu", "mtu 0",
          "v4 options, mtu", "v4 offset beyond 65535"],
 )  # fmt: skip
