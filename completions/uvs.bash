@@ -10,6 +10,8 @@ _uvs()
 	--tun-type) words='ipip gue gre' ;;
 	--proto) words='4 41 47 4,41 4,41,47' ;;
 	--socket) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+	--control-group) COMPREPLY=($(compgen -g -- "$cur")); return ;;
+	--control-user) COMPREPLY=($(compgen -u -- "$cur")); return ;;
 	--state-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
 	esac
 	if [[ -n $words ]]; then
@@ -21,7 +23,7 @@ _uvs()
 	[[ $command != lab ]] || ((COMP_CWORD == 2)) || command="lab ${COMP_WORDS[2]}"
 	case $command in
 	'') words='run lab decap sysctl flush exec doctor -h --help --version' ;;
-	run) words='--driver --queue-num --conn-max --socket --state-dir' ;;
+	run) words='--driver --queue-num --conn-max --socket --state-dir --control-group --control-user' ;;
 	lab) words='demo up down status exec' ;;
 	'lab demo') words='--mode --tun-type -4 -6' ;;
 	'lab up') words='--mode --tun-type --servers --empty --no-offload --name' ;;

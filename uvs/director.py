@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from uvs import __version__
-from uvs.control import state
+from uvs.control import credentials, state
 from uvs.control.paths import default_socket, private_directory
 from uvs.control.server import Server
 from uvs.diverted import Diverted
@@ -70,6 +70,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state-dir", default=None, metavar="DIR", help="run state (default $UVS_STATE_DIR or /run/uvs)"
     )
+    for kind in ("user", "group"):
+        parser.add_argument(
+            f"--control-{kind}",
+            default=None,
+            metavar=kind.upper(),
+            help=f"{kind}, by name or number, that may control the director besides root",
+        )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -82,11 +89,16 @@ def main(args: argparse.Namespace) -> int:
     for option, value in (("--socket", args.socket), ("--state-dir", args.state_dir)):
         if value == "":
             raise UserError(f"{option} takes a path, not an empty one", 2)
+    try:
+        access = credentials.access(args.control_user, args.control_group)
+    except ValueError as error:
+        raise UserError(str(error), 2) from None
     director = Director(
         queue=args.queue_num,
         socket_path=args.socket or default_socket(),
         state_dir=Path(args.state_dir or os.environ.get("UVS_STATE_DIR") or Path(default_socket()).parent),
         conn_max=args.conn_max,
+        access=access,
     )
     try:
         asyncio.run(director.run())
@@ -109,11 +121,14 @@ def _explain(error: OSError) -> str:
 class Director:
     """The parts of one director and their life."""
 
-    def __init__(self, *, queue: int, socket_path: str, state_dir: Path, conn_max: int) -> None:
+    def __init__(
+        self, *, queue: int, socket_path: str, state_dir: Path, conn_max: int, access: credentials.Access
+    ) -> None:
         self.queue = queue
         self.socket_path = socket_path
         self.state_dir = state_dir
         self.conn_max = conn_max
+        self.access = access
         self.skb = Skb()
         self._flushes = 0
         self._undo = contextlib.ExitStack()
@@ -165,7 +180,7 @@ class Director:
 
         self.driver = driver = NetfilterQueueDriver(self.queue, self._packet)
         self._undo.callback(driver.close)
-        server = Server(self.ipvs, self.socket_path, self._commit)
+        server = Server(self.ipvs, self.socket_path, self._commit, self.access)
         server.start(loop)
         self._undo.callback(server.close)
         self.diversion = Diversion(self.queue, MARK, MARK, os.environ.get("UVS_BACKEND"))

@@ -16,6 +16,7 @@ import pytest
 
 from support.world import World
 from uvs.control.client import Client
+from uvs.control.credentials import Access
 from uvs.control.server import Server
 from uvs.exec import library, with_shim
 
@@ -23,13 +24,13 @@ from uvs.exec import library, with_shim
 class Running:
     """A server and its director. `do` runs something in the server's thread."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, access: Access | None = None) -> None:
         self.world = World(conn_max=100_000)
         self.ipvs = self.world.ipvs
         self.path = str(directory / "control.sock")
         self.commits = 0
         self.on_commit: Callable[[], None] = lambda: None
-        self.server = Server(self.ipvs, self.path, self._commit)
+        self.server = Server(self.ipvs, self.path, self._commit, access)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -59,8 +60,8 @@ class Running:
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[Running]:
-    it = Running(directory)
+def running(directory: Path, access: Access | None = None) -> Iterator[Running]:
+    it = Running(directory, access)
     it.start()
     try:
         yield it

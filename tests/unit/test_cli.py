@@ -16,6 +16,8 @@ WRONG = [
     ("run --driver x", "--driver"),
     ("run --socket=", "--socket"),
     ("run --state-dir=", "--state-dir"),
+    ("run --control-group no-such-group", "--control-group: there is no group 'no-such-group'"),
+    ("run --control-user=", "--control-user: there is no user ''"),
     ("run extra", "extra"),
     ("lab", "ACTION"),
     ("lab nosuch", "nosuch"),

@@ -405,7 +405,9 @@ def _connect(path: str, timeout: float) -> socket.socket:
     except PermissionError:
         sock.close()
         raise Unreachable(
-            errno.EACCES, f"no permission for {path}: only root and the director's own user may control it"
+            errno.EACCES,
+            f"no permission for {path}: only root, the director's own user, and the user and group that"
+            " `uvs run --control-user`, `--control-group` named may control it",
         ) from None
     except OSError as e:
         sock.close()

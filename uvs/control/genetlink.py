@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
@@ -73,6 +75,7 @@ class Handled(NamedTuple):
 
     answers: list[Answer]
     changed: bool
+    whole: bool = True  # was there time for every message?
 
 
 _U16, _U32 = Struct("=H"), Struct("=I")
@@ -97,9 +100,13 @@ class Dispatcher:
 
     def handle(self, datagram: bytes, admin: bool) -> Handled:
         """Answer every message of a datagram; `admin`: may the sender change things?"""
+        return self.answer(netlink.messages(datagram), admin)
+
+    def answer(self, requests: Iterator[Message], admin: bool, end: float = math.inf) -> Handled:
+        """The same with its messages, until `end` (monotonic seconds), but one at least."""
         answers: list[Answer] = []
         changed = False
-        for request in netlink.messages(datagram):
+        for request in requests:
             if not request.flags & NLM_F_REQUEST or request.type < netlink.NLMSG_MIN_TYPE:
                 if request.flags & NLM_F_ACK:
                     answers.append(netlink.ack(request))
@@ -113,6 +120,8 @@ class Dispatcher:
                     "a control request failed (type %d, command %r)", request.type, request.body[:1]
                 )
                 answers.append(netlink.error(request, errno.EIO))
+            if time.monotonic() >= end:
+                return Handled(answers, changed, whole=False)
         return Handled(answers, changed)
 
     def _request(self, request: Message, admin: bool, answers: list[Answer]) -> bool:

@@ -22,10 +22,11 @@ def default_socket() -> str:
     return os.path.join(directory, "control.sock")
 
 
-def private_directory(path: str) -> None:
-    """Make a directory, mode 0700, unless it exists; OSError if others could put files into it."""
+def private_directory(path: str) -> bool:
+    """Make a directory, mode 0700, unless it exists; was it made? OSError if others could write to it."""
     try:
         os.makedirs(path, mode=0o700)
+        return True
     except FileExistsError:
         found = os.stat(path)
         if not stat.S_ISDIR(found.st_mode):
@@ -35,3 +36,4 @@ def private_directory(path: str) -> None:
             raise PermissionError(
                 f"{path} belongs to somebody else or is writable by others: chmod go-w it, or name another"
             ) from None
+        return False

@@ -1,8 +1,8 @@
 """The control socket: Unix SEQPACKET, many clients, none of which can hold up the packet loop or another.
 
-A client's requests are taken in slices of time; what follows from them is done once for all that wait. What
-it has not read yet bounds what it may ask: while its answers wait, no more is read from it, and dumps are
-made datagram by datagram as it reads them.
+Clients have their turns (limits.py); what follows from a client's requests is done once for all that wait.
+What it has not read yet bounds what it may ask: while its answers wait, no more is read from it, and dumps
+are made datagram by datagram as it reads them.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ import logging
 import os
 import socket
 import stat
-import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from uvs.control.credentials import Access, Peer, peer
 from uvs.control.genetlink import PAUSE, Answer, Dispatcher, log
 from uvs.control.ipvs_family import IpvsFamily
-from uvs.control.paths import private_directory
+from uvs.control.limits import Places, Seldom, Turns
+from uvs.control.netlink import Message, messages
+from uvs.control.paths import default_socket, private_directory
 from uvs.control.uvs_family import UvsFamily
 from uvs.ipvs.skb import NetnsIpvs
 
 MESSAGE_MAX = 65536  # a longer request is refused by closing the connection
 BURST = 64  # datagrams taken from one client, or clients accepted, in one turn
-SLICE_S = 0.005  # spent on one client's requests before packets and others have their turn
 GATHER_S = 0.1  # for so long the changes of a client that goes on asking become one commit
 OWED_MAX = 4096  # answers that wait for a commit, at most
+OWED_BYTES = 1 << 20  # and so much of them: a refusal repeats the whole request
 DATAGRAMS_PER_TURN = 4  # of a dump, before the loop goes round
 STUCK_S = 60.0  # a client that reads nothing of what waits for it for so long is let go
-CLIENTS_MAX = 1000
 ACCEPT_AGAIN_S = 1.0  # after there was no descriptor left for a client
 
 
@@ -44,32 +45,44 @@ class SocketInUse(OSError):
 class Client:
     """One connection."""
 
-    def __init__(self, server: Server, sock: socket.socket, admin: bool) -> None:
-        self.server, self.sock, self.admin = server, sock, admin
+    def __init__(self, server: Server, sock: socket.socket, who: Peer, admin: bool) -> None:
+        self.server, self.sock, self.who, self.admin = server, sock, who, admin
         self.fd = sock.fileno()
         self._out: deque[Answer] = deque()
+        self._owed = 0  # bytes of answers since the last commit
+        self._requests: Iterator[Message] = iter(())  # what is left of the datagram that was taken last
         self._pending: bytes | None = None  # a datagram the socket had no room for
         self._writing = False
         self._changed: float | None = None  # since when there are changes that are not committed
         self._stuck: asyncio.TimerHandle | None = None
-        server.loop.add_reader(self.fd, self._readable)
+        server.loop.add_reader(self.fd, server.turns.ask, self)
 
     def close(self) -> None:
         """Forget it."""
         if self.server.clients.pop(self.fd, None) is None:
             return
+        self.server.places.leave(self.who.uid)
+        self.server.turns.forget(self)
         self._calm()
         self.server.loop.remove_reader(self.fd)
         self.server.loop.remove_writer(self.fd)
         self._out.clear()
         self.sock.close()
 
-    def _readable(self) -> None:
-        """Take a slice of requests; when no more wait, or some have waited for long: commit, then answer."""
+    def turn(self, end: float) -> None:
+        """Take requests until `end`, or send what waits."""
+        if not self._writing:
+            self._read(end)
+            return
+        self._write()
+        if not self._writing and self.fd in self.server.clients:
+            self.server.turns.wait(self)  # it may have asked for more long ago
+
+    def _read(self, end: float) -> None:
+        """Take requests; when no more wait, or some have waited for long: commit, then answer."""
         closed = drained = False
-        end = time.monotonic() + SLICE_S
-        for _ in range(BURST):
-            if time.monotonic() >= end:
+        for taken in range(BURST):
+            if not self._handle(end) or self._owed > OWED_BYTES or (taken and time.monotonic() >= end):
                 break
             try:
                 datagram, _, flags, _ = self.sock.recvmsg(MESSAGE_MAX)
@@ -82,26 +95,32 @@ class Client:
             if not datagram or flags & socket.MSG_TRUNC:
                 closed = True
                 break
-            handled = self.server.dispatcher.handle(datagram, self.admin)
-            self._out.extend(handled.answers)
-            if handled.changed and self._changed is None:
-                self._changed = time.monotonic()
+            self._requests = messages(datagram)
         since = self._changed
         if since is not None:
             waited = time.monotonic() - since
-            if not (drained or closed or waited > GATHER_S or len(self._out) > OWED_MAX):
-                self.server.loop.call_soon(self._again)  # perhaps nothing more comes to wake it
+            enough = waited > GATHER_S or len(self._out) > OWED_MAX or self._owed > OWED_BYTES
+            if not (drained or closed or enough):
+                self.server.turns.wait(self)  # perhaps nothing more comes to wake it
                 return
             self._changed = None
             self.server.committed()
+        self._owed = 0
         if closed:
             self.close()
-        else:
-            self._write()
+            return
+        self._write()
+        if not (drained or self._writing) and self.fd in self.server.clients:
+            self.server.turns.wait(self)
 
-    def _again(self) -> None:
-        if self._changed is not None and self.fd in self.server.clients:
-            self._readable()
+    def _handle(self, end: float) -> bool:
+        """Answer the messages of the datagram until `end`, one at least; are all of them answered?"""
+        handled = self.server.dispatcher.answer(self._requests, self.admin, end)
+        self._out.extend(handled.answers)
+        self._owed += sum(len(answer) for answer in handled.answers if isinstance(answer, bytes))
+        if handled.changed and self._changed is None:
+            self._changed = time.monotonic()
+        return handled.whole
 
     def _next(self) -> bytes | None:
         """The datagram to send next."""
@@ -157,10 +176,10 @@ class Client:
         loop = self.server.loop
         if writing:
             loop.remove_reader(self.fd)
-            loop.add_writer(self.fd, self._write)
+            loop.add_writer(self.fd, self.server.turns.ask, self)
         else:
             loop.remove_writer(self.fd)
-            loop.add_reader(self.fd, self._readable)
+            loop.add_reader(self.fd, self.server.turns.ask, self)
 
 
 class Server:
@@ -170,14 +189,20 @@ class Server:
     acknowledged.
     """
 
-    def __init__(self, ipvs: NetnsIpvs, path: str, commit: Callable[[], None]) -> None:
+    def __init__(
+        self, ipvs: NetnsIpvs, path: str, commit: Callable[[], None], access: Access | None = None
+    ) -> None:
         self.path = path
+        self.access = access or Access()
         self.commit = commit
         self.dispatcher = Dispatcher(
             [IpvsFamily(ipvs.services, ipvs.table).family(), UvsFamily(ipvs).family()]
         )
         self.clients: dict[int, Client] = {}
+        self.places = Places()
+        self.turns: Turns
         self.loop: asyncio.AbstractEventLoop
+        self._refusals, self._turned_away = Seldom(), Seldom()
         self._listener: socket.socket | None = None
         self._inode = 0
         self._pause: asyncio.TimerHandle | None = None
@@ -185,7 +210,8 @@ class Server:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Listen. SocketInUse: another director does; OSError: the path cannot be used."""
         self.loop = loop
-        self._listener = listen(self.path)
+        self.turns = Turns(loop)
+        self._listener = listen(self.path, self.access)
         self._inode = os.stat(self.path).st_ino
         self._listen()
 
@@ -211,9 +237,17 @@ class Server:
             log.error("the change is in force, but not all that follows from it: %s", e)
 
     def adopt(self, sock: socket.socket) -> None:
-        """Serve a connected socket."""
+        """Serve a connected socket, or close it if there are too many."""
         sock.setblocking(False)
-        client = Client(self, sock, _privileged(sock))
+        who = peer(sock)
+        if not self.places.take(who.uid, self.access.favours(who)):
+            self._turned_away.warn(f"{len(self.clients)} control clients: one of {who} was turned away")
+            sock.close()
+            return
+        admin = self.access.allows(who)
+        if not admin:
+            self._refusals.warn(f"{who} may not control this director: its requests are refused")
+        client = Client(self, sock, who, admin)
         self.clients[client.fd] = client
 
     def _listen(self) -> None:
@@ -233,34 +267,16 @@ class Server:
                     self.loop.remove_reader(self._listener.fileno())  # it stays readable: not again at once
                     self._pause = self.loop.call_later(ACCEPT_AGAIN_S, self._listen)
                 return
-            if len(self.clients) >= CLIENTS_MAX:
-                log.warning("%d control clients: one more was turned away", CLIENTS_MAX)
-                sock.close()
-                continue
             self.adopt(sock)
 
 
-_UCRED = struct.Struct("=iII")
-
-
-def peer_uid(sock: socket.socket) -> int:
-    """The user at the other end, as this user namespace sees it."""
-    _, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return int(uid)
-
-
-def _privileged(sock: socket.socket) -> bool:
-    """root or this process's own user; the kernel asks for CAP_NET_ADMIN in the network's user namespace."""
-    return peer_uid(sock) in (0, os.geteuid())
-
-
-def listen(path: str) -> socket.socket:
-    """A listening socket at `path`, mode 0600; one that a dead director left is replaced.
+def listen(path: str, access: Access | None = None) -> socket.socket:
+    """A listening socket at `path`, mode 0600 unless `access` says more; a dead director's is replaced.
 
     SocketInUse if another director listens; OSError with a text that says what to do.
     """
     directory = os.path.dirname(path) or "."
-    private_directory(directory)
+    made = private_directory(directory)
     lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two directors that start at once must not unlink each other's
@@ -269,6 +285,11 @@ def listen(path: str) -> socket.socket:
         umask = os.umask(0o177)
         try:
             listener.bind(path)
+            if access is not None:
+                access.open(path)
+                ours = made or directory == os.path.dirname(default_socket())
+                if advice := access.open_directory(directory, ours):
+                    log.warning("%s", advice)
             listener.listen(128)
         except OSError as e:
             listener.close()

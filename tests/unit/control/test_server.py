@@ -15,7 +15,7 @@ import pytest
 from support.control import Running, running
 from support.world import packed
 
-from uvs.control import genetlink, messages, netlink, server
+from uvs.control import genetlink, limits, messages, netlink, server
 from uvs.control.client import Client
 from uvs.control.genetlink import GENL_ID_CTRL, IPVS_ID
 from uvs.control.messages import Cmd
@@ -287,7 +287,7 @@ def test_many_clients_at_once(director):
 
 
 def test_more_clients_than_there_is_room_for(director, client, monkeypatch, caplog):
-    monkeypatch.setattr(server, "CLIENTS_MAX", 1)
+    monkeypatch.setattr(limits, "CLIENTS_MAX", 1)
     with raw(director) as sock:
         assert sock.recv(100) == b""
     assert "turned away" in caplog.text
