@@ -4,15 +4,21 @@
     family    4 and 6
     make_lab  makes further labs, removed at the module's end
 
+and for tests of uvs.netfilter, which needs no lab (see support.netfilter):
+
+    net       three hosts; the test is the director
+    tap       a queue there, whose packets are written down
+
 The labs are in namespaces of their own: no privilege is needed and nothing collides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
+from support.netfilter import Net, Tap
 from support.running import Running
 
 from uvs.lab import processes
@@ -43,3 +49,16 @@ def running(request: pytest.FixtureRequest, make_lab: Callable[..., Running]) ->
 @pytest.fixture(params=[4, 6], ids=["IPv4", "IPv6"])
 def family(request: pytest.FixtureRequest) -> int:
     return int(request.param)
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    with closing(Net()) as made:
+        yield made
+
+
+@pytest.fixture
+def tap(net: Net) -> Iterator[Tap]:
+    made = Tap()
+    with closing(made.driver):
+        yield made

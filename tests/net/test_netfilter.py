@@ -1,58 +1,51 @@
-"""Diversion and queue driver on real packets, in network namespaces, for every back end this kernel has.
+"""Diversion of real packets, for every back end that this kernel has. The hosts are those of support.netfilter.
 
-        client ---- director ---- server
-     10.71.1.2   .1        .1   10.71.2.2      VIP 10.71.9.9, on the director's lo
-     fd71:1::2   ::1       ::1  fd71:2::2      VIP fd71:9::9
-
-Needs CAP_NET_ADMIN and CAP_SYS_ADMIN; test_netfilter_user.py runs this file as an ordinary user, and
-test_netfilter_vm.py with nftables on a kernel that has its queue statement.
+test_netfilter_user.py runs this file as an ordinary user, and tests/kernel/test_nft.py with nftables on a kernel
+that has its queue statement.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import os
 import re
 import select
-import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.sandbox import wait_for
+from support.netfilter import (
+    AF_INET,
+    AF_INET6,
+    CLIENT,
+    DIRECTOR,
+    FORWARD,
+    LOCAL_IN,
+    LOCAL_OUT,
+    MARK,
+    PATIENCE_S,
+    QUEUE,
+    SERVER,
+    VIP,
+    Net,
+    Tap,
+    needs_net_admin,
+    server,
+    service,
+)
+from support.sandbox import enter, wait_for
 
-from uvs.netfilter import Diversion, Element, NetfilterError, netfilterqueue, nfnetlink
-from uvs.netfilter.netfilterqueue import BATCH, NetfilterQueueDriver
+from uvs.netfilter import Diversion, Element, NetfilterError
+from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
 from uvs.netfilter.nfnetlink import has_net_admin
 from uvs.netfilter.probe import probe
 from uvs.netfilter.tool import environment
 
-AF_INET, AF_INET6 = int(socket.AF_INET), int(socket.AF_INET6)
-LOCAL_IN, FORWARD, LOCAL_OUT = 1, 2, 3
-UDP = 17
-QUEUE, MARK = 71, 0x4000
-VIP = {AF_INET: "10.71.9.9", AF_INET6: "fd71:9::9"}
-CLIENT = {AF_INET: "10.71.1.2", AF_INET6: "fd71:1::2"}
-GATEWAY = {AF_INET: "10.71.1.1", AF_INET6: "fd71:1::1"}
-DIRECTOR = {AF_INET: "10.71.2.1", AF_INET6: "fd71:2::1"}
-SERVER = {AF_INET: "10.71.2.2", AF_INET6: "fd71:2::2"}
+pytestmark = needs_net_admin
 FAMILIES = pytest.mark.parametrize("af", [AF_INET, AF_INET6], ids=["ipv4", "ipv6"])
-SO_MARK = 36
-CLONE_NEWNET = 0x40000000
-TOKEN = b"an ICMP message of this test"
-PATIENCE_S = 15  # for what must arrive; what must not is waited for much shorter
-libc = ctypes.CDLL(None, use_errno=True)
-
-pytestmark = pytest.mark.skipif(
-    not has_net_admin(), reason="no CAP_NET_ADMIN here: test_netfilter_user.py runs it in a user namespace"
-)
 
 
 def sh(command: str) -> str:
@@ -73,7 +66,7 @@ def backends() -> dict[str, tuple[bool, str]]:
         try:
             with tempfile.TemporaryDirectory() as folder:
                 os.environ["XTABLES_LOCKFILE"] = f"{folder}/lock"
-                libc.unshare(CLONE_NEWNET)
+                enter()
                 os.write(writer, json.dumps({name: (ok, detail) for name, ok, detail in probe()}).encode())
         finally:
             os._exit(0)
@@ -84,162 +77,8 @@ def backends() -> dict[str, tuple[bool, str]]:
     return found
 
 
-class Net:
-    """Three namespaces without names: they end with their descriptors."""
-
-    def __init__(self) -> None:
-        self.home = os.open("/proc/self/ns/net", os.O_RDONLY)
-        self.fds = {}
-        for host in ("client", "director", "server"):
-            if libc.unshare(CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), "unshare")
-            self.fds[host] = os.open("/proc/self/ns/net", os.O_RDONLY)
-        path = {host: f"/proc/{os.getpid()}/fd/{fd}" for host, fd in self.fds.items()}
-        self.set_up(
-            "director",
-            f"link add c type veth peer name eth0 netns {path['client']}",
-            f"link add s type veth peer name eth0 netns {path['server']}",
-            *("link set lo up", "link set c up", "link set s up"),
-            *("addr add 10.71.1.1/24 dev c", "addr add fd71:1::1/64 dev c nodad"),
-            *("addr add 10.71.2.1/24 dev s", "addr add fd71:2::1/64 dev s nodad"),
-            *("addr add 10.71.9.9/32 dev lo", "addr add fd71:9::9/128 dev lo nodad"),
-        )
-        with self.on("director"):
-            for knob in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
-                Path("/proc/sys/net", knob).write_text("1")
-        for host, n in (("client", 1), ("server", 2)):
-            self.set_up(
-                host,
-                *("link set lo up", "link set eth0 up"),
-                *(f"addr add 10.71.{n}.2/24 dev eth0", f"addr add fd71:{n}::2/64 dev eth0 nodad"),
-                *(f"route add default via 10.71.{n}.1", f"route add default via fd71:{n}::1"),
-            )
-        self.enter("director")
-        self._wait_for_links()
-
-    def _wait_for_links(self) -> None:
-        """A new link drops what is sent before the kernel has noticed that its other end is up."""
-        for host, af in ((host, af) for host in ("client", "server") for af in (AF_INET, AF_INET6)):
-            near = DIRECTOR if host == "server" else GATEWAY
-            there = {"client": CLIENT, "server": SERVER}[host][af]
-            with self.socket("director", af, socket.SOCK_DGRAM) as here:
-                here.bind((near[af], 9))
-                with self.socket(host, af, socket.SOCK_DGRAM) as peer:
-                    peer.bind((there, 9))
-                    for a, b, to in ((peer, here, near[af]), (here, peer, there)):
-
-                        def passes(a: socket.socket = a, b: socket.socket = b, to: str = to) -> bool:
-                            a.sendto(b"up?", (to, 9))
-                            return bool(select.select([b], [], [], 0.05)[0])
-
-                        wait_for(passes, f"the link of the {host} is up", PATIENCE_S)
-
-    def set_up(self, host: str, *commands: str) -> None:
-        with self.on(host):
-            subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), text=True, check=True)
-
-    def enter(self, host: str) -> None:
-        if libc.setns(self.fds.get(host, self.home), CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "setns")
-
-    @contextlib.contextmanager
-    def on(self, host: str) -> Iterator[None]:
-        self.enter(host)
-        try:
-            yield
-        finally:
-            self.enter("director")
-
-    def socket(self, host: str, af: int, kind: int, protocol: int = 0) -> socket.socket:
-        with self.on(host):
-            return socket.socket(af, kind, protocol)
-
-    def udp(
-        self, host: str, af: int, to: tuple[str, int], sport: int = 0, mark: int = 0, size: int = 4
-    ) -> None:
-        with self.socket(host, af, socket.SOCK_DGRAM) as sock:
-            sock.setsockopt(socket.SOL_SOCKET, SO_MARK, mark)
-            if sport:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                source = {"client": CLIENT, "server": SERVER, "director": VIP}[host][af]
-                sock.bind((source, sport))
-            sock.sendto(b"x" * size, to)
-
-    def icmp(self, host: str, af: int, to: str, kind: int) -> None:
-        protocol = socket.IPPROTO_ICMP if af == AF_INET else socket.IPPROTO_ICMPV6
-        with self.socket(host, af, socket.SOCK_RAW, protocol) as sock:
-            body = bytes([kind, 0, 0, 0]) + TOKEN
-            total = sum(int.from_bytes(body[i : i + 2]) for i in range(0, len(body), 2))
-            check = 0xFFFF - (total % 0xFFFF) if af == AF_INET else 0
-            sock.sendto(body[:2] + check.to_bytes(2) + body[4:], (to, 0))
-
-    def close(self) -> None:
-        self.enter("home")
-        for fd in (self.home, *self.fds.values()):
-            os.close(fd)
-
-
-class Tap:
-    """A queue whose packets are written down and accepted."""
-
-    def __init__(self, queue: int = QUEUE) -> None:
-        self.seen: list[tuple[int, int, int, bytes]] = []
-        self.answer: object = True  # bytes: that payload instead of a datagram's own
-        self.driver = NetfilterQueueDriver(queue, self._handle)
-
-    def _handle(self, hook: int, data: bytes, mark: int, indev: int) -> bool | bytes:
-        self.seen.append((hook, mark, indev, data))
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        if self.answer and isinstance(self.answer, bytes):
-            return data[:26] + b"\0\0" + self.answer  # of IPv4 and UDP, without a checksum
-        return self.answer  # type: ignore[return-value]
-
-    @staticmethod
-    def is_udp(data: bytes) -> bool:
-        return data[9 if data[0] >> 4 == 4 else 6] == UDP
-
-    def hooks(self, expected: int = 0) -> list[int]:
-        """Hooks of the packets that were sent by the test, in their order; forgets them.
-
-        Waits until as many came as are expected, and a moment more for those that should not. What the stack
-        answers where nobody listens (an ICMP error with a quote) is diverted and not counted.
-        """
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            late = expected <= sum(map(self._sent_by_test, self.seen)) or time.monotonic() > deadline
-            if select.select([self.driver.fileno()], [], [], 0.03 if late else 0.2)[0]:
-                self.driver.run()
-            elif late:
-                break
-        hooks = [seen[0] for seen in self.seen if self._sent_by_test(seen)]
-        self.seen.clear()
-        return hooks
-
-    def _sent_by_test(self, seen: tuple[int, int, int, bytes]) -> bool:
-        return self.is_udp(seen[3]) or TOKEN in seen[3]
-
-
-@pytest.fixture
-def net() -> Iterator[Net]:
-    made = Net()
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-@pytest.fixture
-def tap(net: Net) -> Iterator[Tap]:
-    made = Tap()
-    yield made
-    made.driver.close()
-
-
 WORKS = backends() if has_net_admin() else {}
 FORCED = os.environ.get("UVS_BACKEND")
-
-
 BACKENDS = [name for name in ("nft", "iptables-nft", "iptables-legacy") if not WORKS or WORKS[name][0]]
 
 
@@ -250,14 +89,6 @@ def diversion(request: pytest.FixtureRequest, net: Net) -> Iterator[Diversion]:
     assert made.warnings == []
     yield made
     made.stop()
-
-
-def service(af: int, port: int = 80, addr: str | None = None, protocol: int = UDP) -> Element:
-    return Element("service", af, protocol, socket.inet_pton(af, addr or VIP[af]), port)
-
-
-def server(af: int, port: int = 8080, addr: str | None = None) -> Element:
-    return Element("server", af, UDP, socket.inet_pton(af, addr or SERVER[af]), port)
 
 
 def test_a_back_end_works_here() -> None:
@@ -348,7 +179,7 @@ def test_fails_closed(net: Net, diversion: Diversion) -> None:
     diversion.add(service(AF_INET))
     diversion.flush()
     for port, arrives in ((80, False), (81, True)):
-        with net.socket("director", AF_INET, socket.SOCK_DGRAM) as sock:
+        with net.socket("director", AF_INET) as sock:
             sock.bind((VIP[AF_INET], port))
             net.udp("client", AF_INET, (VIP[AF_INET], port))
             seconds = PATIENCE_S if arrives else 0.3
@@ -377,9 +208,7 @@ def test_servers_are_not_tracked(net: Net, diversion: Diversion, tap: Tap, af: i
     net.udp("client", af, (SERVER[af], 8080))
     assert sorted(tap.hooks(2)) == [LOCAL_IN, FORWARD]
     counted = re.compile(r"counter packets (\d+)")
-    wait_for(
-        lambda: counted.findall(sh("nft list table inet user")) == ["1"] * 3, "each is counted", PATIENCE_S
-    )
+    wait_for(lambda: counted.findall(sh("nft list table inet user")) == ["1"] * 3, "each is counted")
 
 
 @FAMILIES
@@ -554,92 +383,6 @@ def test_twenty_thousand_elements(net: Net, diversion: Diversion, monkeypatch: p
     assert len(given) == 1
     assert 0 < sum(given) < 1000
     assert not diversion.check()
-
-
-def test_handler_that_fails(
-    net: Net, diversion: Diversion, tap: Tap, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Each packet gets a verdict, the fault is counted, and told once."""
-    diversion.add(service(AF_INET))
-    diversion.flush()
-    tap.answer = RuntimeError("broken")
-    for _ in range(3):
-        net.udp("client", AF_INET, (VIP[AF_INET], 80))
-    assert tap.hooks(3) == [LOCAL_IN] * 3
-    assert (tap.driver.errors, tap.driver.packets, tap.driver.lost) == (3, 3, 0)
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
-    row = nfnetlink.queue_row(QUEUE)  # unreadable in a user namespace
-    assert row is None or row[2] == 0, "a packet without verdict"
-
-
-def test_verdicts(net: Net, diversion: Diversion, tap: Tap) -> None:
-    """Accept, drop, and accept with another payload; what arrives is what was said."""
-    diversion.add(service(AF_INET))
-    diversion.flush()
-    with net.socket("director", AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind((VIP[AF_INET], 80))
-        for answer, arrives in ((True, b"xxxx"), (False, None), (b"", None), (b"XXXX", b"XXXX")):
-            tap.answer = answer
-            net.udp("client", AF_INET, (VIP[AF_INET], 80))
-            assert tap.hooks(1) == [LOCAL_IN]
-            seconds = PATIENCE_S if arrives else 0.1
-            got = sock.recv(99) if select.select([sock], [], [], seconds)[0] else None
-            assert got == arrives, answer
-
-
-def test_cut_packets(net: Net, diversion: Diversion, tap: Tap) -> None:
-    """What the queue cut is dropped and counted, never handed on."""
-    diversion.add(service(AF_INET))
-    diversion.flush()
-    tap.driver._socket.send(nfnetlink.queue_parameters(QUEUE, 100))
-    tap.answer = False
-    net.udp("client", AF_INET, (VIP[AF_INET], 80), size=200)
-    net.udp("client", AF_INET, (VIP[AF_INET], 80), size=20)
-    wait_for(lambda: tap.driver.run() or tap.driver.packets == 2, "both", PATIENCE_S)
-    assert tap.hooks() == [LOCAL_IN]
-    assert (tap.driver.cut, tap.driver.packets) == (1, 2)
-
-
-def test_flood_leaves_the_loop_its_turn(net: Net, diversion: Diversion, tap: Tap) -> None:
-    """One run() handles a bounded batch, and the rest waits."""
-    diversion.add(service(AF_INET))
-    diversion.flush()
-    for _ in range(600):
-        net.udp("client", AF_INET, (VIP[AF_INET], 80))
-    assert select.select([tap.driver.fileno()], [], [], PATIENCE_S)[0]
-    tap.driver.run()
-    batch = len(tap.seen)
-    assert 0 < batch <= BATCH
-    # The kernel's own queue in front of ours is every namespace's: a busy machine may lose some there.
-    assert len(tap.hooks(BATCH + 100)) > batch
-    assert tap.driver.lost == 0
-
-
-def test_queue_of_a_killed_director(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its queue is ours as soon as it is dead."""
-    reader, writer = os.pipe()
-    first = os.fork()
-    if first == 0:
-        try:
-            driver = NetfilterQueueDriver(QUEUE, lambda *_: True)
-            os.write(writer, b"bound")
-            time.sleep(60)
-            driver.close()
-        finally:
-            os._exit(1)
-    os.close(writer)
-    try:
-        assert os.read(reader, 5) == b"bound"
-        with pytest.raises(NetfilterError, match=f"queue {QUEUE} is taken"):
-            NetfilterQueueDriver(QUEUE, lambda *_: True)
-        # A process needs its turn to die: on a busy machine that may take longer than the patience for it.
-        monkeypatch.setattr(netfilterqueue, "BIND_PATIENCE", PATIENCE_S)
-        os.kill(first, signal.SIGKILL)
-        NetfilterQueueDriver(QUEUE, lambda *_: True).close()
-    finally:
-        os.kill(first, signal.SIGKILL)
-        os.waitpid(first, 0)
-        os.close(reader)
 
 
 def test_no_back_end(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:

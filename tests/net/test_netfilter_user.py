@@ -32,6 +32,7 @@ def test_without_privilege() -> None:
         "-p",
         "no:cacheprovider",
         "tests/net/test_netfilter.py",
+        "tests/net/test_netfilterqueue.py",
     ]
     done = subprocess.run(
         [

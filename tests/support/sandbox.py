@@ -101,6 +101,11 @@ class Host:
     def __exit__(self, *_: object) -> None:
         _call("setns", self._home, CLONE_NEWNET)
 
+    def close(self) -> None:
+        """Let go of it: it ends with the last descriptor, socket or program in it."""
+        os.close(self._home)
+        os.close(self._here)
+
     @property
     def netns(self) -> str:
         """Its name for `ip link add … netns`."""

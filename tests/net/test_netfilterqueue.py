@@ -1,0 +1,119 @@
+"""The queue driver: each packet gets its verdict, and a flood, a fault or a death does no harm.
+
+The hosts are those of support.netfilter; the rules that fill the queue are of whatever back end works here.
+test_netfilter_user.py runs this file as an ordinary user.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from support.netfilter import (
+    AF_INET,
+    LOCAL_IN,
+    MARK,
+    PATIENCE_S,
+    QUEUE,
+    VIP,
+    Net,
+    Tap,
+    needs_net_admin,
+    service,
+)
+from support.sandbox import wait_for
+
+from uvs.netfilter import Diversion, NetfilterError, netfilterqueue, nfnetlink
+from uvs.netfilter.netfilterqueue import BATCH, NetfilterQueueDriver
+
+pytestmark = needs_net_admin
+SERVICE = VIP[AF_INET], 80
+
+
+@pytest.fixture(autouse=True)
+def diversion(net: Net) -> Iterator[None]:
+    made = Diversion(QUEUE, MARK, MARK)
+    made.add(service(AF_INET))
+    made.start()
+    yield
+    made.stop()
+
+
+def test_handler_that_fails(net: Net, tap: Tap, caplog: pytest.LogCaptureFixture) -> None:
+    """Each packet gets a verdict, the fault is counted, and told once."""
+    tap.answer = RuntimeError("broken")
+    for _ in range(3):
+        net.udp("client", AF_INET, SERVICE)
+    assert tap.hooks(3) == [LOCAL_IN] * 3
+    assert (tap.driver.errors, tap.driver.packets, tap.driver.lost) == (3, 3, 0)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    row = nfnetlink.queue_row(QUEUE)  # unreadable in a user namespace
+    assert row is None or row[2] == 0, "a packet without verdict"
+
+
+def test_verdicts(net: Net, tap: Tap) -> None:
+    """Accept, drop, and accept with another payload; what arrives is what was said."""
+    with net.socket("director", AF_INET) as sock:
+        sock.bind(SERVICE)
+        for answer, arrives in ((True, b"xxxx"), (False, None), (b"", None), (b"XXXX", b"XXXX")):
+            tap.answer = answer
+            net.udp("client", AF_INET, SERVICE)
+            assert tap.hooks(1) == [LOCAL_IN]
+            seconds = PATIENCE_S if arrives else 0.1
+            got = sock.recv(99) if select.select([sock], [], [], seconds)[0] else None
+            assert got == arrives, answer
+
+
+def test_cut_packets(net: Net, tap: Tap) -> None:
+    """What the queue cut is dropped and counted, never handed on."""
+    tap.driver._socket.send(nfnetlink.queue_parameters(QUEUE, 100))
+    tap.answer = False
+    net.udp("client", AF_INET, SERVICE, size=200)
+    net.udp("client", AF_INET, SERVICE, size=20)
+    wait_for(lambda: tap.driver.run() or tap.driver.packets == 2, "both", PATIENCE_S)
+    assert tap.hooks() == [LOCAL_IN]
+    assert (tap.driver.cut, tap.driver.packets) == (1, 2)
+
+
+def test_flood_leaves_the_loop_its_turn(net: Net, tap: Tap) -> None:
+    """One run() handles a bounded batch, and the rest waits."""
+    for _ in range(600):
+        net.udp("client", AF_INET, SERVICE)
+    assert select.select([tap.driver.fileno()], [], [], PATIENCE_S)[0]
+    tap.driver.run()
+    batch = len(tap.seen)
+    assert 0 < batch <= BATCH
+    # The kernel's own queue in front of ours is every namespace's: a busy machine may lose some there.
+    assert len(tap.hooks(BATCH + 100)) > batch
+    assert tap.driver.lost == 0
+
+
+def test_queue_of_a_killed_director(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queue is ours as soon as it is dead."""
+    reader, writer = os.pipe()
+    first = os.fork()
+    if first == 0:
+        try:
+            driver = NetfilterQueueDriver(QUEUE, lambda *_: True)
+            os.write(writer, b"bound")
+            time.sleep(60)
+            driver.close()
+        finally:
+            os._exit(1)
+    os.close(writer)
+    try:
+        assert os.read(reader, 5) == b"bound"
+        with pytest.raises(NetfilterError, match=f"queue {QUEUE} is taken"):
+            NetfilterQueueDriver(QUEUE, lambda *_: True)
+        # A process needs its turn to die: on a busy machine that may take longer than the patience for it.
+        monkeypatch.setattr(netfilterqueue, "BIND_PATIENCE", PATIENCE_S)
+        os.kill(first, signal.SIGKILL)
+        NetfilterQueueDriver(QUEUE, lambda *_: True).close()
+    finally:
+        os.kill(first, signal.SIGKILL)
+        os.waitpid(first, 0)
+        os.close(reader)
