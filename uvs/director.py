@@ -12,7 +12,7 @@ import random
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from uvs import __version__
@@ -38,6 +38,7 @@ MARK = 0x4000_0000  # the bit that says "sent by uvs"
 CONN_MAX = 1 << 28  # RECORDS_MAX, csrc/table.h
 FLUSHES = 32  # of the rules a second, for single connections
 TICK_S, SECOND_S, ESTIMATE_S = 0.1, 1.0, 2.0
+SLICE_S = 0.002  # of a chore
 
 
 _EXAMPLES = """\
@@ -273,11 +274,11 @@ class Director:
     def _second(self) -> None:
         now = time.monotonic_ns()
         self.ipvs.why[Why.CUT] = self.driver.cut  # the driver drops these itself
-        self.ipvs.services.expire_trash(now)
+        _in_slices(self.ipvs.services.expiring_trash(now))
         self.ipvs.services.tick_schedulers(now)
         self.ipvs.defence.run(now, _available_pages())
         self._read_host_settings()
-        self.diverted.release()
+        _in_slices(self.diverted.releasing())
         self._flushes = 0
         self._flush_diversion()
         try:
@@ -287,15 +288,7 @@ class Director:
             log.error("%s: tried again every second", error)
 
     def _estimate(self) -> None:
-        steps = self.ipvs.services.estimating()
-        loop = asyncio.get_running_loop()
-
-        def step() -> None:
-            for _ in steps:
-                loop.call_soon(step)
-                return
-
-        step()
+        _in_slices(self.ipvs.services.estimating())
 
     def _read_host_settings(self) -> None:
         """Sysctls of the host that IPVS obeys."""
@@ -323,6 +316,20 @@ def _every(loop: asyncio.AbstractEventLoop, period: float, work: Callable[[], No
 
     timers = [loop.call_later(period, turn)]
     return lambda: timers[0].cancel()
+
+
+def _in_slices(steps: Iterable[None]) -> None:
+    """Take the steps of a chore, packets having their turn after each slice of time."""
+    left = iter(steps)
+
+    def turn() -> None:
+        end = time.monotonic() + SLICE_S
+        for _ in left:
+            if time.monotonic() >= end:
+                asyncio.get_running_loop().call_soon(turn)
+                return
+
+    turn()
 
 
 def _available_pages() -> int:

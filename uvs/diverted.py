@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from uvs.engine.core import Conn, ConnFlag
 from uvs.ipvs.services import FTPPORT, Dest, Service, Services
 from uvs.ipvs.spec import ServiceKey
@@ -80,7 +82,7 @@ class Diverted:
             if event == "add_service":
                 self._diversion.add(element)
             elif event == "del_service":
-                self._stale.append((element, [d for d in self._services.trash if d.svc is svc]))
+                self._stale.append((element, self._services.trash.of(svc)))
 
     def answers_from(self, cp: Conn) -> bool:
         """A server of a fwmark service will answer with the connection's virtual address: divert that too.
@@ -102,14 +104,6 @@ class Diverted:
         self._diversion.add(element)
         return True
 
-    def _release_answers(self) -> None:
-        """Servers that are gone answer no more once their connections are."""
-        for element, servers in tuple(self._answers.items()):
-            servers[:] = [d for d in servers if d.rec.refcnt]
-            if not servers:
-                del self._answers[element]
-                self._diversion.discard(element)
-
     def _hold(self, dest: Dest, wanted: Element | None) -> None:
         held = self._held.pop(dest.rec.index, None)
         if wanted != held:
@@ -122,7 +116,17 @@ class Diverted:
 
     def release(self) -> None:
         """Let go of what has no connection any more; to be called about once a second."""
-        self._release_answers()
+        for _ in self.releasing():
+            pass
+
+    def releasing(self) -> Iterator[None]:
+        """The same in steps, an element each."""
+        for answer, servers in tuple(self._answers.items()):  # gone servers whose connections are, too
+            servers[:] = [d for d in servers if d.rec.refcnt]
+            if not servers and self._answers.get(answer) is servers:
+                del self._answers[answer]
+                self._diversion.discard(answer)
+            yield
         waiting, self._stale = self._stale, []
         for element, dests in waiting:
             # One without connections gets none again, and its record may soon be another's.
@@ -130,3 +134,4 @@ class Diverted:
                 self._stale.append((element, busy))
             else:
                 self._diversion.discard(element)
+            yield

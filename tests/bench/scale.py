@@ -37,7 +37,7 @@ class Director:
     """A table of some size and a sample of packets for it."""
 
     def __init__(self, services: int, conns: int) -> None:
-        self.world = World(conns + services * (SERVERS + 1) + 8 * ROUNDS * SAMPLE)
+        self.world = World(conns + 2 * services * (SERVERS + 1) + 8 * ROUNDS * SAMPLE)
         self.services = [self.add(n) for n in range(services)]
         self.new_client = 0
         for n in range(conns):
@@ -55,13 +55,15 @@ class Director:
         self.known = [self.packet(*self.client(n), n % services, traffic.ACK) for n in chosen]
         self.headers = [self.header(data) for data in self.known]
         self.addrs = [address(192, rnd.randrange(services)) for _ in range(SAMPLE)]
-        self.changes = services
+        for n in range(services, 2 * services):  # as many are deleted, and their servers lie in the trash
+            self.world.ipvs.services.del_service(self.add(n).key)
+        self.changes = 2 * services
 
     def add(self, n: int) -> Service:
         key = ServiceKey(AF_INET, TCP, address(192, n), 80)
         svc = self.world.ipvs.services.add_service(ServiceSpec(key, "wlc"))
         for i in range(SERVERS):
-            self.world.ipvs.services.add_dest(key, DestSpec(AF_INET, address(172, n * SERVERS + i), 80))
+            self.world.ipvs.services.add_dest(key, DestSpec(AF_INET, address(172, i), 80))  # the same for all
         return svc
 
     @staticmethod
@@ -119,7 +121,6 @@ class Director:
         made = [self.add(self.changes + i) for i in range(100)]
         for svc in made:
             self.world.ipvs.services.del_service(svc.key)
-        self.world.ipvs.services.trash.clear()
         self.changes += 100
 
 

@@ -20,6 +20,7 @@ from uvs.control.genetlink import IPVS_ID, UVS_ID, Dispatcher
 from uvs.control.ipvs_family import IpvsFamily
 from uvs.control.uvs_family import UvsFamily
 from uvs.ipvs.spec import DestSpec, ServiceKey, ServiceSpec
+from uvs.ipvs.trash import Trash
 
 # ------------------------------------------------------------ hostile messages
 
@@ -172,7 +173,7 @@ def tables(in_saved_form):
 
 def put(services, table):
     services.flush()
-    services.trash.clear()
+    services.trash = Trash()
     for spec, dests in table:
         services.add_service(spec)
         for dest in dests:

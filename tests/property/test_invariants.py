@@ -82,7 +82,7 @@ class Director(World):
     def dests(self) -> list[Dest]:
         """Those that are in use and those in the trash."""
         services = self.ipvs.services
-        return [d for svc in services for d in svc.dests] + services.trash
+        return [d for svc in services for d in svc.dests] + list(services.trash)
 
     def listing(self) -> dict[str, Any]:
         """What an operator sees, and what stands behind it."""
@@ -503,7 +503,7 @@ class Invariants(RuleBasedStateMachine):
         for _ in range(4):
             w.pass_time(61)
             self.chores()
-        assert w.ipvs.services.trash == []
+        assert list(w.ipvs.services.trash) == []
         self.records_have_owners()
 
 

@@ -34,7 +34,9 @@ def test_a_change_that_the_kernel_does_not_take_is_saved_and_acknowledged(caplog
 def test_packets_that_the_queue_cut_are_counted_by_their_reason():
     director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1)
     director.ipvs = Mock(why=[0] * len(Why), icmp_limit={2: Mock(), 10: Mock()})
+    director.ipvs.services.expiring_trash.return_value = ()
     director.diverted, director.diversion, director.driver = Mock(), Mock(), Mock(cut=3)
+    director.diverted.releasing.return_value = ()
     director._second()
     assert director.ipvs.why[Why.CUT] == 3
 

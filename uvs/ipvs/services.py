@@ -30,11 +30,9 @@ from uvs.ipvs.spec import IpvsError as IpvsError
 from uvs.ipvs.spec import ServiceKey as ServiceKey
 from uvs.ipvs.spec import ServiceSpec as ServiceSpec
 from uvs.ipvs.sysctl import Sysctl
+from uvs.ipvs.trash import Trash
 
-TRASH_PERIOD_NS = 60 * 10**9  # IP_VS_DEST_TRASH_PERIOD: looked through this often
-TRASH_IDLE_NS = 120 * 10**9  # an unused destination idle for so long is freed
 FTPPORT = 21
-ESTIMATED_AT_ONCE = 50  # services
 TCP = 6
 
 
@@ -131,13 +129,12 @@ class Services:
         self.sysctl = sysctl
         self.observers: list[Observer] = []
         self.total = Estimator()
-        self.trash: list[Dest] = []
+        self.trash = Trash()
         self.ftp_services = 0
         self.port0_services = 0
         self._services: dict[tuple[int, int, bytes, int, int], Service] = {}
         self._dests: dict[int, Dest] = {}  # by record
-        self._real: dict[tuple[int, bytes], list[Dest]] = {}  # by address, as the kernel's rs_table
-        self._trash_due = 0
+        self._real: dict[tuple[int, bytes], dict[Dest, None]] = {}  # by address, oldest first: rs_table
 
     def __iter__(self) -> Iterator[Service]:
         return iter(self._services.values())
@@ -256,8 +253,15 @@ class Services:
 
     def flush(self) -> None:
         """ip_vs_flush: every service."""
+        for _ in self.flushing():
+            pass
+
+    def flushing(self) -> Iterator[None]:
+        """The same in steps, a service each; those that are made meanwhile stay."""
         for svc in list(self):
-            self.del_service(svc.key)
+            if self._services.get(svc.key.lookup) is svc:
+                self.del_service(svc.key)
+            yield
 
     def zero(self, key: ServiceKey | None = None) -> None:
         """ip_vs_zero_service, or everything and the total: counters count from now."""
@@ -275,17 +279,16 @@ class Services:
             pass
 
     def estimating(self) -> Iterator[None]:
-        """The same in steps, so that thousands of services hold no packet up."""
+        """The same in steps, a service each, so that thousands hold no packet up."""
         if not self.sysctl.estimating:
             return
         self.total.sample(self.table.total)
-        for number, svc in enumerate(list(self), 1):
+        for svc in list(self):
             if self._services.get(svc.key.lookup) is svc:
                 svc.est.sample(svc.rec.stats)
                 for dest in svc.dests:
                     dest.est.sample(dest.rec.stats)
-            if not number % ESTIMATED_AT_ONCE:
-                yield
+            yield
 
     # ---- destinations
 
@@ -313,7 +316,7 @@ class Services:
         dest.last_weight = spec.weight
         svc.dests.insert(0, dest)
         svc.by_id[dest.id] = dest
-        self._real.setdefault(dest.id[:2], []).append(dest)
+        self._real.setdefault(dest.id[:2], {})[dest] = None
         if svc.scheduler:
             svc.scheduler.add_dest(dest)
         self._tell("add_dest", svc, dest)
@@ -327,8 +330,8 @@ class Services:
         old = dest.spec
         if (spec.fwd, spec.tun_type, spec.tun_port) != (old.fwd, old.tun_type, old.tun_port):
             here = self._real[dest.id[:2]]
-            here.remove(dest)
-            here.append(dest)
+            del here[dest]
+            here[dest] = None
         self._update_dest(dest, spec)
         if svc.scheduler:
             svc.scheduler.upd_dest(dest)
@@ -458,7 +461,7 @@ class Services:
 
     def _discard(self, dest: Dest) -> None:
         here = self._real[dest.id[:2]]
-        here.remove(dest)
+        del here[dest]
         if not here:
             del self._real[dest.id[:2]]
         self._bury(dest)
@@ -467,36 +470,30 @@ class Services:
         dest.rec.flags &= ~DestFlag.AVAILABLE
         dest.rec.service = 0
         dest.idle_since = 0
-        self.trash.append(dest)
+        self.trash.add(dest)
         self._tell("del_dest", dest.svc, dest)
 
     def _revive(self, svc: Service, spec: DestSpec) -> Dest | None:
         """ip_vs_trash_get_dest."""
-        for dest in self.trash:
-            old, new = dest.svc.key, svc.key
-            if dest.id == (spec.af, spec.addr, spec.port) and old.lookup == new.lookup:
-                self.trash.remove(dest)
-                if dest.svc is not svc:
-                    dest.rec.clear_stats()
-                    dest.est = Estimator()
-                return dest
-        return None
+        dest = self.trash.take(svc.key, (spec.af, spec.addr, spec.port))
+        if dest is not None and dest.svc is not svc:
+            dest.rec.clear_stats()
+            dest.est = Estimator()
+        return dest
 
     def expire_trash(self, now: int) -> None:
         """ip_vs_dest_trash_expire: free what nobody has used for long; to be called about once a second."""
-        if now < self._trash_due:
-            return
-        self._trash_due = now + TRASH_PERIOD_NS
-        for dest in self.trash[:]:
-            if dest.rec.refcnt:
-                continue
-            if not dest.idle_since:
-                dest.idle_since = now
-            elif now - dest.idle_since >= TRASH_IDLE_NS:
-                self.trash.remove(dest)
+        for _ in self.expiring_trash(now):
+            pass
+
+    def expiring_trash(self, now: int) -> Iterator[None]:
+        """The same in steps, a destination each."""
+        for dest in self.trash.expired(now):
+            if dest is not None:
                 del self._dests[dest.rec.index]
                 dest.rec.free()
                 self._tell("gone_dest", dest.svc, dest)
+            yield
 
 
 def _service_identity(rec: ServiceRecord) -> tuple[int, int, bytes, int, int]:

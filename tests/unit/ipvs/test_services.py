@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 
 import pytest
 from support.world import CIP, DROUTE, MASQ, RIP, RIP6, TUNNEL, VIP, VIP6, World, packed, tcp
@@ -78,3 +79,33 @@ def test_which_tunnel_leads_to_an_address(world):
     assert found() == TUN_IPIP
     world.delete(svc, RIP[1], 81)
     assert found() is None
+
+
+def test_a_flush_in_steps_leaves_what_is_made_meanwhile(world):
+    services = world.ipvs.services
+    svcs = [world.service(VIP, port) for port in (80, 81, 82)]
+    for svc in svcs:
+        world.server(svc, RIP[1])
+    steps = services.flushing()
+    next(steps)
+    services.del_service(svcs[1].key)
+    again = services.add_service(svcs[0].spec)
+    another = services.add_service(replace(svcs[1].spec, sched_name="lc"))
+    list(steps)
+    assert list(services) == [again, another]
+
+
+def test_the_trash_tells_services_apart(world):
+    """What was deleted is found by service and address; a service made anew has none of its predecessor's."""
+    services = world.ipvs.services
+    first = world.service()
+    kept = [world.server(first, RIP[1]), world.server(first, RIP[2])]
+    services.del_service(first.key)
+    second = world.service()
+    assert set(services.trash.of(first)) == set(kept)
+    assert services.trash.of(second) == []
+    assert world.server(second, RIP[2]) is kept[1]
+    assert list(services.trash) == [kept[0]]
+    assert len(services.trash) == 1
+    services.del_service(second.key)
+    assert (services.trash.of(first), services.trash.of(second)) == ([kept[0]], [kept[1]])
