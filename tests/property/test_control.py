@@ -1,17 +1,13 @@
-"""Control messages and saved tables, whatever comes."""
+"""Control messages, command lines and the state on disk, whatever comes."""
 
-import io
 import struct
-import sys
 from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.control import running
 from support.world import World
 
-from uvs.adm import cli
 from uvs.adm.errors import Fail
 from uvs.adm.grammar import parse
 from uvs.adm.popt import BadOption, Popt
@@ -110,7 +106,7 @@ def test_no_word_is_lost(words):
     assert popt.rest == [w for i, w in enumerate(words) if w != "--" or "--" in words[:i]]
 
 
-# ------------------------------------------------- save, clear, restore; state
+# ----------------------------------------------------------------------- state
 
 
 def specs(family, addr):
@@ -148,10 +144,10 @@ v6 = st.binary(min_size=14, max_size=14).map(lambda b: b"\x20\x01" + b)
 families = {2: v4, 10: v6}
 
 
-def servers(af, in_saved_form):
+def servers(af):
     def dest(daf):
         methods = st.sampled_from([0, 2, 3]) if daf == af else st.just(2)
-        bounds = st.just((0, 0)) if in_saved_form else st.tuples(st.integers(5, 99), st.integers(0, 5))
+        bounds = st.tuples(st.integers(5, 99), st.integers(0, 5))
         return st.builds(
             lambda addr, port, fwd, weight, ul: DestSpec(daf, addr, port, fwd, weight, *ul),
             families[daf],
@@ -164,11 +160,8 @@ def servers(af, in_saved_form):
     return st.lists(dest(af) | dest(12 - af), max_size=4, unique_by=lambda d: (d.af, d.addr, d.port))
 
 
-def tables(in_saved_form):
-    row = st.sampled_from([2, 10]).flatmap(
-        lambda af: st.tuples(specs(af, families[af]), servers(af, in_saved_form))
-    )
-    return st.lists(row, max_size=5, unique_by=lambda r: r[0].key.lookup)
+rows = st.sampled_from([2, 10]).flatmap(lambda af: st.tuples(specs(af, families[af]), servers(af)))
+tables = st.lists(rows, max_size=5, unique_by=lambda r: r[0].key.lookup)
 
 
 def put(services, table):
@@ -190,7 +183,7 @@ def content(services):
     }  # fmt: skip
 
 
-@given(tables(in_saved_form=False))
+@given(tables)
 @settings(max_examples=60, deadline=None)
 def test_a_saved_table_comes_back(table):
     one, other = World(), World()
@@ -256,28 +249,3 @@ def test_a_table_and_its_journal_are_the_table(changes, tmp_path_factory):
 
 def dest_id(spec):
     return spec.af, spec.addr, spec.port
-
-
-@pytest.fixture(scope="module")
-def director(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("control")) as it:
-        yield it
-
-
-@given(table=tables(in_saved_form=True))
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-def test_save_clear_restore_is_the_identity(director, table, monkeypatch, capsys):
-    """`-S`, `-C`, `-R` (which knows no thresholds): the same table."""
-    monkeypatch.setenv("UVS_SOCKET", director.path)
-    services = director.ipvs.services
-    director.do(lambda: put(services, table))
-    before = content(services)
-    capsys.readouterr()
-    assert cli.main(["-Sn"]) == 0
-    saved = capsys.readouterr().out
-    assert cli.main(["-C"]) == 0
-    assert len(services) == 0
-    monkeypatch.setattr(sys, "stdin", io.StringIO(saved))
-    assert cli.main(["-R"]) == 0
-    assert capsys.readouterr().err == ""
-    assert content(services) == before

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from uvs.adm import grammar
+from uvs.adm import cli, grammar
 from uvs.cli import COMMANDS, command_parser
 from uvs.engine.core import TUN_F_CSUM, TUN_GRE, TUN_GUE, TUN_IPIP, Dir, Table, Why, tunnel_hlen
 from uvs.engine.table import sctp_next, state_name, tcp_next
@@ -44,6 +45,7 @@ def commands(
 
 
 UVS = {words: (options, subs) for words, options, subs in commands(command_parser())}
+OTHERS = {"uvsadm-save": {"-n"}, "uvsadm-restore": {*cli.RESTORE_OPTIONS} | HELP}
 UVSADM = {f"--{o.long}" for o in grammar.OPTIONS} | {f"-{o.short}" for o in grammar.OPTIONS if o.short}
 
 
@@ -255,6 +257,25 @@ def test_the_man_page_of_uvsadm_has_its_options() -> None:
     assert sorted(flags((MAN / "uvsadm.8").read_text())) == sorted(UVSADM)
 
 
+@pytest.mark.parametrize(("program", "options"), OTHERS.items())
+def test_the_smaller_programs_have_man_page_and_completions(program: str, options: set[str]) -> None:
+    assert sorted(flags((MAN / f"{program}.8").read_text())) == sorted(options)
+    assert bash(program) == options
+    assert zsh(program) == options
+    assert set().union(*(o for _, o, _ in fish(program))) == options
+
+
+def test_what_is_there_is_installed() -> None:
+    """Man pages and completions of every program."""
+    programs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert {p.stem for p in MAN.iterdir()} == set(programs)
+    forms = ("_{}", "{}.bash", "{}.fish")
+    assert {p.name for p in COMPLETIONS.iterdir()} == {f.format(p) for p in programs for f in forms}
+    listed = re.search(r"^foreach program : \[(.*)\]$", (ROOT / "meson.build").read_text(), re.M)
+    assert listed
+    assert set(re.findall(r"'(.*?)'", listed[1])) == set(programs)
+
+
 # ---------------------------------------------------------------------------- completions
 
 
@@ -263,7 +284,7 @@ def bash(program: str, *words: str) -> set[str]:
     script = """
         source "$0"
         COMP_WORDS=("$@" "") COMP_CWORD=$#
-        "_$1"
+        "_${1/-/_}"
         printf '%s\\n' "${COMPREPLY[@]}"
     """
     file = COMPLETIONS / f"{program}.bash"
@@ -296,9 +317,14 @@ def test_zsh_completes_commands_and_options_of_uvs() -> None:
         assert [s for s in subcommands if not re.search(rf"\b{s}\b", text)] == []
 
 
+def zsh(program: str) -> set[str]:
+    """The options that are offered."""
+    text = (COMPLETIONS / f"_{program}").read_text()
+    return set(re.findall(r"(?<![\w(-])(--?\w[\w-]*)(?=[\[,}])", text))
+
+
 def test_zsh_completes_the_options_of_uvsadm() -> None:
-    text = (COMPLETIONS / "_uvsadm").read_text()
-    assert set(re.findall(r"(?<![\w(-])(--?\w[\w-]*)(?=[\[,}])", text)) == UVSADM
+    assert zsh("uvsadm") == UVSADM
 
 
 def fish(program: str) -> Iterator[tuple[str, set[str], str]]:

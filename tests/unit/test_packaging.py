@@ -72,6 +72,8 @@ def test_the_wheel_has_the_package_and_what_stands_beside_it(dist: Path) -> None
         r"uvs/preload\.so",
         r"uvs-.*\.data/data/share/man/man8/uvs\.8",
         r"uvs-.*\.data/data/share/man/man8/uvsadm\.8",
+        r"uvs-.*\.data/data/share/man/man8/uvsadm-save\.8",
+        r"uvs-.*\.data/data/share/bash-completion/completions/uvsadm-restore",
         r"uvs-.*\.data/data/share/bash-completion/completions/uvs",
         r"uvs-.*\.data/data/share/bash-completion/completions/uvsadm",
         r"uvs-.*\.data/data/share/zsh/site-functions/_uvs",

@@ -34,8 +34,8 @@ def parse_endpoint(text: str, protocol: int) -> Endpoint | None:
         if not closed or not behind.startswith(":"):
             return None
         port = _port(behind[1:], protocol)
-        with suppress(OSError, ValueError):
-            return None if port is None else Endpoint(socket.AF_INET6, _pton6(inside), port)
+        if addr6 := _host_address6(inside):
+            return None if port is None else Endpoint(socket.AF_INET6, addr6, port)
         text = inside
     else:
         with suppress(OSError, ValueError):
@@ -58,6 +58,19 @@ def _pton6(text: str) -> bytes:
     if "\0" in text:
         raise OSError
     return socket.inet_pton(socket.AF_INET6, text)
+
+
+def _host_address6(host: str) -> bytes | None:
+    """What stands in brackets: an IPv6 address or, which ipvsadm lists but does not read, the name of one."""
+    with suppress(OSError, ValueError):
+        return _pton6(host)
+    with suppress(OSError, ValueError):
+        socket.inet_aton(host)
+        return None
+    with suppress(OSError, ValueError):
+        found = socket.getaddrinfo(host, None, socket.AF_INET6, socket.SOCK_STREAM)
+        return _pton6(str(found[0][4][0]).partition("%")[0])
+    return None
 
 
 def host_address(host: str) -> bytes | None:

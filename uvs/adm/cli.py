@@ -50,7 +50,7 @@ def _guarded(work: Callable[[], int]) -> int:
         return 2
     except OSError as e:  # a full disk behind standard output
         let_go(sys.stdout)
-        print(f"{PROGRAM}: {e.strerror or e}", file=sys.stderr)
+        print(f"{_program()}: {e.strerror or e}", file=sys.stderr)
         return 1
     return status
 
@@ -71,7 +71,7 @@ def run(words: list[str], program: str = PROGRAM) -> int:
     with _client() as client:
         if command.name == "restore":
             return restore(client, program, "atomic" in command.given)
-        return execute(client, command)
+        return execute(client, command, program)
 
 
 def _tell(what: str, program: str) -> None:
@@ -81,25 +81,25 @@ def _tell(what: str, program: str) -> None:
     if what == "help":
         from uvs.adm.help import HELP
 
-        print(HELP, end="")
+        print(HELP.replace(PROGRAM, program), end="")
 
 
-def execute(client: Client, command: Command) -> int:
+def execute(client: Client, command: Command, program: str = PROGRAM) -> int:
     """One command. Fail: what the director refused, status 255; for listings 1."""
     try:
-        _do(client, command)
+        _do(client, command, program)
     except IpvsError as e:
         raise Fail(explain(e, command.name), 1 if command.name in LISTINGS else 255) from None
     return 0
 
 
-def _do(client: Client, command: Command) -> None:
+def _do(client: Client, command: Command, program: str) -> None:
     if asked := request(command):
         client.request("IPVS", *asked)
     elif command.name == "list":
         _list(client, command)
     else:
-        _save(client, command)
+        _save(client, command, thresholds=program != "ipvsadm")
 
 
 # ------------------------------------------------------------------ listings
@@ -169,7 +169,7 @@ def _list_json(client: Client, command: Command) -> None:
         jsontext.put({"services": rows})
 
 
-def _save(client: Client, command: Command) -> None:
+def _save(client: Client, command: Command, thresholds: bool) -> None:
     from uvs.adm import listing, save
     from uvs.adm.names import Names
 
@@ -177,7 +177,7 @@ def _save(client: Client, command: Command) -> None:
     services = listing.sorted_services(client.services())
     found = client.all_dests([entry.spec.key for entry in services])
     for entry, servers in zip(services, found, strict=True):
-        for line in save.lines(entry.spec, listing.sorted_servers(servers), names):
+        for line in save.lines(entry.spec, listing.sorted_servers(servers), names, thresholds):
             sys.stdout.write(line + "\n")
 
 
@@ -218,16 +218,17 @@ def _other(client: Client, command: Command, program: str) -> int:
         _tell(command.name, program)
         return 0
     try:
-        return execute(client, command)
+        return execute(client, command, program)
     except Fail as e:
         sys.stdout.flush()
         print(e, file=sys.stderr)
         return e.status
 
 
+RESTORE_OPTIONS = ("--atomic", "-n")
 SAVE_HELP = """\
 uvsadm-save [-n]: write the table of services to standard output, as uvsadm -S
-  -n  addresses and ports as numbers
+  -n  addresses and ports as numbers: without it, what is restored is what the names mean then
 """
 RESTORE_HELP = """\
 uvsadm-restore [--atomic] < FILE: empty the table of services, then run the lines of FILE, as uvsadm -R
@@ -240,7 +241,7 @@ def save_main(argv: list[str] | None = None) -> int:
     """`uvsadm-save`, as ipvsadm-save."""
     words = sys.argv[1:] if argv is None else argv
     if any(word.startswith("-") and word != "-n" for word in words):
-        print(SAVE_HELP, end="", file=sys.stderr)
+        print(SAVE_HELP.replace(PROGRAM, _program()), end="", file=sys.stderr)
         return 1
     return main(["-S", "-n"] if "-n" in words else ["-S"])
 
@@ -249,10 +250,11 @@ def restore_main(argv: list[str] | None = None) -> int:
     """`uvsadm-restore`, as ipvsadm-restore."""
     words = sys.argv[1:] if argv is None else argv
     if "-h" in words or "--help" in words:
-        print(RESTORE_HELP, end="")
+        print(RESTORE_HELP.replace(PROGRAM, _program()), end="")
         return 0
-    if strange := [word for word in words if word not in ("--atomic", "-n")]:
-        print(f"uvsadm-restore: no such option: {strange[0]}: see uvsadm-restore --help", file=sys.stderr)
+    if strange := [word for word in words if word not in RESTORE_OPTIONS]:
+        name = f"{_program()}-restore"
+        print(f"{name}: no such option: {strange[0]}: see {name} --help", file=sys.stderr)
         return 1
 
     def work() -> int:

@@ -248,12 +248,11 @@ class _Parser:
         return self._number(text, low, TIMEOUT_MAX, f"invalid timeout value `{text}' specified")
 
     def _timeouts(self) -> tuple[int, int, int]:
-        found = []
-        for _ in range(3):
-            if not self.popt.rest:
-                raise Fail("--set option requires 3 timeout values")
-            found.append(self._timeout(self.popt.rest.pop(0), 0))
-        return found[0], found[1], found[2]
+        words, self.popt.rest = self.popt.rest[:3], self.popt.rest[3:]
+        if len(words) < 3:
+            raise Fail("--set option requires 3 timeout values")
+        tcp, tcp_fin, udp = (self._timeout(word, 0) for word in words)
+        return tcp, tcp_fin, udp
 
     def _finish(self, command: Command) -> None:
         """Defaults, and the checks that look at several options at once."""

@@ -21,8 +21,10 @@ def _service(key: ServiceKey, names: Names) -> str:
     return f"{_FLAGS.get(key.protocol, '-t')} {names.endpoint(key.af, key.addr, key.port, key.protocol)}"
 
 
-def lines(spec: ServiceSpec, servers: list[DestEntry], names: Names) -> Iterator[str]:
-    """A service and its real servers."""
+def lines(
+    spec: ServiceSpec, servers: list[DestEntry], names: Names, thresholds: bool = True
+) -> Iterator[str]:
+    """A service and its real servers; `thresholds`: with theirs, which ipvsadm 1.31 leaves out."""
     service = _service(spec.key, names)
     line = f"-A {service} -s {spec.sched_name}"
     if spec.flags & SVC_F_PERSISTENT:
@@ -42,7 +44,13 @@ def lines(spec: ServiceSpec, servers: list[DestEntry], names: Names) -> Iterator
             server.af, server.addr, server.port, 0 if spec.key.fwmark else spec.key.protocol
         )
         method = _METHODS.get(server.fwd, "-g")
-        yield f"-a {service} -r {endpoint} {method} -w {server.weight}{_tunnel(server)}"
+        limits = _thresholds(server) if thresholds else ""
+        yield f"-a {service} -r {endpoint} {method} -w {server.weight}{limits}{_tunnel(server)}"
+
+
+def _thresholds(spec: DestSpec) -> str:
+    upper = f" -x {spec.u_threshold}" if spec.u_threshold else ""
+    return upper + (f" -y {spec.l_threshold}" if spec.l_threshold else "")
 
 
 def _tunnel(spec: DestSpec) -> str:

@@ -312,6 +312,17 @@ def test_restore(text, director, uvsadm, ipvsadm):
     assert uvsadm("-Ln") == table
 
 
+CHOSEN = """
+--set|--set foo|--set 1 foo|--set 1 2|--set 1 2 foo|--set foo bar baz|--set 1 -t 10.0.0.1:80 2 3|--set -1 2 3|--set 1 2 3 4
+"""
+
+
+@pytest.mark.parametrize("words", choices(CHOSEN))
+def test_chosen_command_lines(words, director, uvsadm, ipvsadm):
+    """Found by random ones, or by reading ipvsadm's options one by one: the same message and status."""
+    assert uvsadm(*words.split()) == ipvsadm(director.path, *words.split())
+
+
 REFUSED = [
     ("-A -t 10.0.0.1:80", "Service already exists", 255),
     ("-A -t 10.0.0.9:80 -s nosuch", "Scheduler or persistence engine not found", 255),

@@ -133,7 +133,7 @@ def test_help_tells_a_newcomer_what_to_type(uvsadm):
     for words in (["-h"], ["--help", "whatever"]):
         found = uvsadm(*words)
         assert found.status == 0
-        assert "uvsadm -A -t 192.0.2.1:80 -s rr" in found.out
+        assert "ipvsadm -A -t 192.0.2.1:80 -s rr" in found.out  # the name it was called by
     assert max(map(len, found.out.splitlines())) <= 110
 
 

@@ -28,7 +28,7 @@ def run(director, monkeypatch, capsys):
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
         monkeypatch.setattr(sys, "argv", [program])
         capsys.readouterr()
-        main = {"uvsadm-save": cli.save_main, "uvsadm-restore": cli.restore_main}.get(program, cli.main)
+        main = {"save": cli.save_main, "restore": cli.restore_main}.get(program.rpartition("-")[2], cli.main)
         status = main(list(words))
         return Ran(status, *capsys.readouterr())
 
@@ -133,6 +133,25 @@ def test_json(run):
 )
 def test_json_of_other_listings(run, words, found):
     assert json.loads(run("uvsadm", "-L", words, "--json").out) == found
+
+
+@pytest.mark.parametrize("name", ["uvsadm", "ipvsadm"])
+def test_messages_name_the_program_as_it_was_called(run, name):
+    assert f"usage: {name} COMMAND" in run(f"/usr/sbin/{name}", "-h").out
+    assert run(f"/usr/sbin/{name}-save", "--help").err.startswith(f"{name}-save [-n]")
+    assert run(f"/usr/sbin/{name}-restore", "-h").out.startswith(f"{name}-restore [--atomic]")
+    assert (
+        run(f"{name}-restore", "-x").err == f"{name}-restore: no such option: -x: see {name}-restore --help\n"
+    )
+
+
+@pytest.mark.parametrize(("name", "limits"), [("uvsadm", " -x 9 -y 7"), ("ipvsadm", "")])
+def test_thresholds_are_saved_unless_it_is_called_as_ipvsadm(run, name, limits):
+    """ipvsadm 1.31 leaves them out, but reads them."""
+    line = "-a -t 192.0.2.1:80 -r 198.51.100.1:80 -m -w 1"
+    run("uvsadm", "-R", stdin=f"-A -t 192.0.2.1:80 -s rr\n{line} -x 9 -y 7\n")
+    for words in ([name, "-Sn"], [f"{name}-save", "-n"]):
+        assert run(*words).out == f"-A -t 192.0.2.1:80 -s rr\n{line}{limits}\n"
 
 
 def test_called_as_ipvsadm(run):
