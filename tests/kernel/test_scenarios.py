@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -29,12 +30,8 @@ def on_wire(scenario: script.Script) -> bool:
 
 def play(scenario: script.Script, stage: type) -> None:
     """Play it; the test fails with the differences."""
-    game = Play(stage)
-    try:
+    with closing(Play(stage)) as game:
         wrong = script.differences(scenario, game.expecting)
-    finally:
-        if hasattr(game, "stage"):
-            game.stage.close()
     if wrong:
         pytest.fail("\n".join([f"{scenario.name}: not as the kernel", *wrong]), pytrace=False)
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 from collections import deque
+from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Any
 
@@ -18,9 +19,10 @@ from support.scenario.play import Arrival
 from support.scenario.tell import V4_ERRORS
 from support.scenario.words import VIP, VIP6, client, client6, icmp, icmp6, servers
 from support.world import FakeRoutes, World
-from uvs.adm import cli
+from uvs.adm.cli import execute
 from uvs.adm.errors import Fail
 from uvs.adm.grammar import parse
+from uvs.control import netlink
 from uvs.control.client import Client
 from uvs.control.genetlink import Dispatcher
 from uvs.control.ipvs_family import IpvsFamily
@@ -109,23 +111,15 @@ class PaperClient(Client):
     """A control client whose director is in the same process."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
-        self.path, self.timeout = "paper", 0.0
         self._seq, self._families = 0, {}
-        self._dispatcher, self._waiting = dispatcher, deque[bytes]()
-        self._sock = self  # type: ignore[assignment]
+        self._dispatcher, self._answered = dispatcher, deque[bytes]()
 
-    def send(self, datagram: bytes, flags: int = 0) -> int:
-        """A request."""
+    def _transmit(self, datagram: bytes) -> None:
         for answer in self._dispatcher.handle(datagram, True).answers:
-            self._waiting.extend([answer] if isinstance(answer, bytes) else answer)
-        return len(datagram)
+            self._answered.extend([answer] if isinstance(answer, bytes) else answer)
 
-    def recv(self, size: int) -> bytes:
-        """The next answer."""
-        return self._waiting.popleft()
-
-    def close(self) -> None:
-        """Nothing to hang up."""
+    def _receive(self) -> Iterator[netlink.Message]:
+        return netlink.messages(self._answered.popleft())
 
 
 class Paper:
@@ -266,10 +260,9 @@ class Paper:
         self.world.now += LISTING_NS
         self._expire()
         out, status = io.StringIO(), 0
-        cli.PROGRAM = "ipvsadm"
         with contextlib.redirect_stdout(out):
             try:
-                status = cli.execute(self.client, parse(words, "ipvsadm"))
+                status = execute(self.client, parse(words, "ipvsadm"))
             except Fail as e:
                 print(e)
                 status = e.status

@@ -27,7 +27,7 @@ policy HOST                  what comes from a virtual address goes by that host
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from support.scenario.script import Step
@@ -39,6 +39,9 @@ Arrival = tuple[str, str, bytes]  # sender, receiver, IP packet
 
 class Stage(Protocol):
     """Where a scenario is played."""
+
+    def close(self) -> None:
+        """Clear it away."""
 
     def send(self, host: str, packet: bytes) -> None:
         """Let a host send an IP packet to the director; `d`: the director sends it itself."""
@@ -66,7 +69,9 @@ class Stage(Protocol):
 
 
 PATIENCE_S, GLANCE_S, LONG_S = 1.5, 0.8, 20.0
-CHUNK = {False: 5, True: 1}  # connections (SCTP?) made before they are listed: the first must not have ended
+TURN_S = 0.3
+# Connections that `states` makes before it lists them: the first must not have ended by then.
+TCP_AT_ONCE, SCTP_AT_ONCE = 5, 1
 
 
 class Play:
@@ -74,9 +79,8 @@ class Play:
 
     def __init__(self, open_stage: Callable[[str], Stage]) -> None:
         self.open_stage = open_stage
-        self.stage: Stage
+        self.stage: Stage  # this and the words: from the step `topology` on
         self.words: Vocabulary
-        self.topology = ""
         self.patience, self.glance = PATIENCE_S, GLANCE_S
         self._port = 20000
         self._verbs: dict[str, Callable[[str], list[str]]] = {
@@ -93,6 +97,11 @@ class Play:
             "mark": self._mark,
         }
 
+    def close(self) -> None:
+        """Close the stage, if it came to that."""
+        if hasattr(self, "stage"):
+            self.stage.close()
+
     def expecting(self, step: Step) -> list[str]:
         """Do a step whose answers are known: something that is to arrive is waited for on any machine."""
         answers = step.expected(kernel=False)
@@ -105,8 +114,8 @@ class Play:
 
     def perform(self, step: str) -> list[str]:
         """Do a step; what it led to, line by line."""
-        if match := re.match(r"(c|d|r[123]): ", step):
-            return self._shown(match[1], step[match.end() :])
+        if re.match(r"(c|d|r[123]): ", step):
+            return self._shown(step)
         verb, _, rest = step.partition(" ")
         if verb in self._verbs:
             return self._verbs[verb](rest)
@@ -114,29 +123,44 @@ class Play:
         return []
 
     def _topology(self, rest: str) -> list[str]:
-        self.topology = rest.split()[0]
-        self.words = Vocabulary(self.topology)
-        self.stage = self.open_stage(self.topology)
+        topology = rest.split()[0]
+        self.words = Vocabulary(topology)
+        self.stage = self.open_stage(topology)
         return []
 
     # ---- packets
 
-    def _shown(self, host: str, expression: str) -> list[str]:
-        out: list[str] = []
+    def _sent(self, step: str) -> Iterator[str]:
+        """Sends the packets of `HOST: PACKETS` one by one; after each, who sent it."""
+        host, _, expression = step.partition(": ")
         for packet in self.words.packets(expression):
             self.stage.send(host, bytes(packet))
-            seen = self.stage.arrivals(self.patience)
-            out += [f"{sender}>{to} {tell(data)}" for sender, to, data in seen] or ["nothing"]
-        return out
+            yield host
 
-    def _who(self, rest: str) -> list[str]:
-        host, _, expression = rest.partition(": ")
-        return [" ".join(self._one(host, bytes(packet)) for packet in self.words.packets(expression))]
+    def _arrived(self) -> list[str]:
+        seen = self.stage.arrivals(self.patience)
+        return [f"{sender}>{to} {tell(data)}" for sender, to, data in seen] or ["nothing"]
 
-    def _one(self, host: str, packet: bytes) -> str:
-        self.stage.send(host, packet)
+    def _shown(self, step: str) -> list[str]:
+        return [line for _ in self._sent(step) for line in self._arrived()]
+
+    def _together(self, step: str) -> list[str]:
+        for _ in self._sent(step):
+            pass
+        return self._arrived()
+
+    def _quiet(self, step: str) -> list[str]:
+        for _ in self._sent(step):
+            self.stage.arrivals(self.glance, 1)
+        return []
+
+    def _who(self, step: str) -> list[str]:
+        return [" ".join(self._whose(host) for host in self._sent(step))]
+
+    def _whose(self, sender: str) -> str:
+        """Where the sender's packet went, or what the sender was told."""
         for _, to, data in self.stage.arrivals(self.glance, 1):
-            if to != host:
+            if to != sender:
                 return to
             protocol, body = (data[9], data[20:]) if data[0] >> 4 == 4 else (data[6], data[40:])
             if protocol in (1, 58):
@@ -144,53 +168,45 @@ class Play:
             return "rst" if protocol == 6 and body[13] & 4 else to
         return "-"
 
-    def _quiet(self, rest: str) -> list[str]:
-        host, _, expression = rest.partition(": ")
-        for packet in self.words.packets(expression):
-            self.stage.send(host, bytes(packet))
-            self.stage.arrivals(self.glance, 1)
-        return []
-
-    def _together(self, rest: str) -> list[str]:
-        host, _, expression = rest.partition(": ")
-        for packet in self.words.packets(expression):
-            self.stage.send(host, bytes(packet))
-        return [f"{sender}>{to} {tell(data)}" for sender, to, data in self.stage.arrivals(self.patience)] or [
-            "nothing"
-        ]
+    # ---- state tables
 
     def _states(self, rest: str) -> list[str]:
         """Name: way -> events; name may be followed by `sctp`, `6`, and a server r1."""
         head, _, walk = rest.partition(": ")
         way, _, events = walk.partition("->")
-        options = head.split()[1:]
-        number = next((int(o[1]) for o in options if re.fullmatch(r"r[123]", o)), 1)
-        six = "6" in options
-        source, server = (client6 if six else client)(1), self.words["RIP6" if six else "RIP"][number]
+        options, todo = head.split()[1:], events.split()
+        at_once = SCTP_AT_ONCE if "sctp" in options else TCP_AT_ONCE
         cells: list[str] = []
-        todo = events.split()
-        chunk = CHUNK["sctp" in options]
-        for start in range(0, len(todo), chunk):
+        for start in range(0, len(todo), at_once):
             ports: dict[int, str] = {}
-            for event in todo[start : start + chunk]:
+            for event in todo[start : start + at_once]:
                 self._port += 1
                 ports[self._port] = event
                 for turn in [*way.split(), event]:
-                    inward, what = turn[0] == "i", turn[1:]
-                    addresses = (source, self._port, 80) if inward else (server, 80, self._port)
-                    more = {} if inward else {"dst": source}
-                    if "sctp" in options:
-                        packet = sctp(*addresses, *(int(kind) for kind in what.split(",")), **more)
-                    else:
-                        packet = tcp(*addresses, what, **more)
-                    self.stage.send("c" if inward else f"r{number}", bytes(packet))
-                    self.stage.arrivals(0.3, 1)
-            seen: dict[int, str] = {}
-            for line in self._listed([]):
-                fields = line.split()
-                seen[int(fields[3].rsplit(":", 1)[1])] = f"{fields[2]}/{_seconds(fields[1])}"
+                    self._turn(turn, options)
+            seen = self._states_by_port()
             cells += [f"{event}:{seen.get(port, '-')}" for port, event in ports.items()]
         return [" ".join(cells)]
+
+    def _turn(self, turn: str, options: list[str]) -> None:
+        """One packet of the present connection: `iS`, `oSA`, of SCTP `i1`, `o2,14`."""
+        inward, what = turn[0] == "i", turn[1:]
+        six = "6" in options
+        host = next((option for option in options if re.fullmatch(r"r[123]", option)), "r1")
+        source, server = (client6 if six else client)(1), self.words["RIP6" if six else "RIP"][int(host[1])]
+        addresses = (source, self._port, 80) if inward else (server, 80, self._port)
+        more = {} if inward else {"dst": source}
+        if "sctp" in options:
+            packet = sctp(*addresses, *map(int, what.split(",")), **more)
+        else:
+            packet = tcp(*addresses, what, **more)
+        self.stage.send("c" if inward else host, bytes(packet))
+        self.stage.arrivals(TURN_S, 1)
+
+    def _states_by_port(self) -> dict[int, str]:
+        """State and seconds left of each connection, by the client's port."""
+        rows = [line.split() for line in self._listed([])]
+        return {int(row[3].rpartition(":")[2]): f"{row[2]}/{_seconds(row[1])}" for row in rows}
 
     # ---- commands
 

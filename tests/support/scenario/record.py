@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import traceback
+from contextlib import closing
 from pathlib import Path
 
 from support.sandbox import enter
@@ -20,33 +22,29 @@ from support.scenario.wire import Kernel, Uvs
 LIMIT_S = 900
 
 
-def play(kind: str, file: str) -> dict[str, object]:
-    """Answers of all steps, in this process's namespace."""
-    answers: list[list[str]] = []
-    play = Play(Kernel if kind == "kernel" else Uvs)
+STAGES = {"kernel": Kernel, "uvs": Uvs}
+
+
+def played(kind: str, file: str) -> dict[str, object]:
+    """What came of a scenario, in this process's namespace."""
+    steps = [step for step in load(Path(file)).steps if step.text]
     try:
-        for step in load(Path(file)).steps:
-            if step.text:
-                answers.append([line.rstrip() for line in play.perform(step.words)])
+        with closing(Play(STAGES[kind])) as play:
+            answers = [[line.rstrip() for line in play.perform(step.words)] for step in steps]
     except Exception:
         return {"file": file, "error": traceback.format_exc()}
-    finally:
-        if hasattr(play, "stage"):
-            play.stage.close()
     return {"file": file, "answers": answers}
 
 
 def main() -> None:
     """Each file in a process of its own."""
-    import signal
-
     kind, *files = sys.argv[1:]
     for file in files:
         pid = os.fork()
         if not pid:
             signal.alarm(LIMIT_S)
             enter()
-            print(json.dumps(play(kind, file)), flush=True)
+            print(json.dumps(played(kind, file)), flush=True)
             os._exit(0)
         _, status = os.waitpid(pid, 0)
         if status:

@@ -17,19 +17,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
+from support.sandbox import ip, wait_for
 from support.scenario.play import Arrival
 from support.scenario.words import VIP, VIP6, servers
+from uvs.control.client import Client
 
-PLAIN = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 SIOCETHTOOL, ETHTOOL_STXCSUM, ETHTOOL_SGSO, ETHTOOL_STSO = 0x8946, 0x17, 0x24, 0x1F
 SIOCGIFFLAGS, IFF_RUNNING = 0x8913, 0x40
+ETH_P_ALL = 3
 WHOLE = (ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_STXCSUM)  # turned off: packets with whole checksums
 START_S = 60.0
-# Seen beside the packets of a scenario: IGMP, and multicast and neighbour discovery of IPv6.
-_SETTINGS = {
+SETTINGS = {
     "net/ipv4/ip_forward": "1",
     "net/ipv4/icmp_ratelimit": "0",
     "net/ipv4/icmp_msgs_per_sec": "100000",  # one for the whole machine: not ours in a namespace
@@ -39,16 +41,24 @@ _SETTINGS = {
     "net/ipv6/conf/all/accept_dad": "0",
     "net/ipv6/conf/default/accept_dad": "0",
 }
+ADDRESSES = {
+    "eth0": ["198.18.0.1/24", "2001:db8:18::1/64 nodad", f"{VIP}/32", f"{VIP6}/128 nodad preferred_lft 0"],
+    "eth1": ["198.19.0.1/24", "2001:db8:19::1/64 nodad"],
+}
 
 
-def run(*words: str, text: str | None = None) -> str:
-    """A command that must succeed."""
-    done = subprocess.run(
-        words, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+def asked(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """A command: its status, and all that it said, on whichever stream."""
+    return subprocess.run(
+        words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
+
+
+def run(*words: str) -> None:
+    """A command that must succeed."""
+    done = asked(*words)
     if done.returncode:
-        raise OSError(f"{' '.join(words)}: {done.stdout.strip()} {text or ''}")
-    return done.stdout
+        raise OSError(f"{' '.join(words)}: {done.stdout.strip()}")
 
 
 def _set(name: str, value: str) -> None:
@@ -85,11 +95,22 @@ class Wire:
             tap.close()
 
     def _lay(self) -> None:
-        lines = ["link set lo up"]
+        ip("link set lo up", *(f"link add {dev} type veth peer name far-{dev}" for dev in self.devices))
+        self._set_up_kernel()
+        ip(
+            *(f"link set {end} up" for dev in self.devices for end in (f"far-{dev}", dev)),
+            *(f"addr add {address} dev {dev}" for dev in self.devices for address in ADDRESSES[dev]),
+        )
+        self.default(True)
+        for name in self.macs:
+            self.neighbour(name, True)
         for dev in self.devices:
-            lines.append(f"link add {dev} type veth peer name far-{dev}")
-        run("ip", "-batch", "-", text="\n".join(lines))
-        for name, value in _SETTINGS.items():
+            self._tap(dev)
+        for dev in self.devices:
+            wait_for(partial(_running, dev), f"{dev} is up", START_S)
+
+    def _set_up_kernel(self) -> None:
+        for name, value in SETTINGS.items():
             _set(name, value)
         for where in ("all", "default", *self.devices):
             _set(f"net/ipv4/conf/{where}/rp_filter", "0")
@@ -99,32 +120,15 @@ class Wire:
             for command in WHOLE:
                 _ethtool(dev, command, 0)
                 _ethtool(f"far-{dev}", command, 0)
-        addresses = [("eth0", "198.18.0.1/24"), ("eth0", "2001:db8:18::1/64 nodad"),
-                     ("eth0", f"{VIP}/32"), ("eth0", f"{VIP6}/128 nodad preferred_lft 0")]  # fmt: skip
-        if self.nat:
-            addresses += [("eth1", "198.19.0.1/24"), ("eth1", "2001:db8:19::1/64 nodad")]
-        lines = []
-        for dev in self.devices:
-            lines += [f"link set far-{dev} up", f"link set {dev} up"]
-        lines += [f"addr add {address} dev {dev}" for dev, address in addresses]
-        run("ip", "-batch", "-", text="\n".join(lines))
-        self.default(True)
-        for name in self.macs:
-            self.neighbour(name, True)
-        for dev in self.devices:
-            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
-                sock.bind((dev, 0))
-                self.own[dev] = sock.getsockname()[4]
-            tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-            tap.bind((f"far-{dev}", 3))
-            tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-            self.taps[dev] = tap
-        end = time.monotonic() + START_S
-        for dev in self.devices:
-            while not _running(dev):
-                if time.monotonic() > end:
-                    raise TimeoutError(f"{dev} does not come up")
-                time.sleep(0.02)
+
+    def _tap(self, dev: str) -> None:
+        """A socket at a cable's far end, for all machines there."""
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as near:
+            near.bind((dev, 0))
+            self.own[dev] = near.getsockname()[4]
+        tap = self.taps[dev] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+        tap.bind((f"far-{dev}", ETH_P_ALL))
+        tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
 
     def default(self, there: bool, mtu: str = "") -> None:
         """The routes to the clients."""
@@ -152,9 +156,8 @@ class Wire:
         v4 = packet[0] >> 4 == 4
         if host == "d":
             daddr = str(ip_address(packet[16:20] if v4 else packet[24:40]))
-            with socket.socket(
-                socket.AF_INET if v4 else socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_RAW
-            ) as sock:
+            family = socket.AF_INET if v4 else socket.AF_INET6
+            with socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW) as sock:
                 sock.sendto(packet, (daddr, 0))
             return
         dev = self.cables[host]
@@ -191,7 +194,7 @@ class Wire:
 
     def ipvsadm(self, words: list[str]) -> tuple[list[str], int]:
         """Output, named as if it were ipvsadm's, and exit status."""
-        done = subprocess.run([*self.command(), *words], **PLAIN, env=self.environment(), check=False)  # type: ignore[call-overload]
+        done = asked(*self.command(), *words, env=self.environment())
         text = done.stdout.replace("uvsadm", "ipvsadm")
         return [line.rstrip() for line in text.splitlines()], done.returncode
 
@@ -239,17 +242,19 @@ class Wire:
                     run(tool, *["-w", "-A", "INPUT", "-m", "conntrack", "--ctstate", "ESTABLISHED"])
             case "policy", [name]:
                 for family, vip, by in zip(("-4", "-6"), (VIP, VIP6), self.addresses(name), strict=True):
+                    way = f"default via {by} dev {self.cables[name]} table 200"
                     run("ip", family, "rule", "add", "from", vip, "lookup", "200")
-                    run(
-                        "ip", family, *f"route add default via {by} dev {self.cables[name]} table 200".split()
-                    )
+                    run("ip", family, "route", "add", *way.split())
             case "default", [how]:
                 self.default(how == "back")
             case "helper", [name]:
                 self.helper(name)
             case _:
                 raise ValueError(f"no step {verb} {' '.join(words)}")
-        time.sleep(0.1)  # a director hears of it by netlink
+        self.heard()
+
+    def heard(self) -> None:
+        """Wait until the director knows of a setting. A kernel's own does at once."""
 
 
 def _ethtool(dev: str, command: int, value: int) -> None:
@@ -265,10 +270,10 @@ def _running(dev: str) -> bool:
 
 
 def _wanted(frame: bytes) -> bool:
+    """Is it of the scenario? Beside its packets there are ARP, IGMP, multicast and IPv6's neighbour discovery."""
     kind, data = frame[12:14], frame[14:]
     if kind == b"\x08\x00":
         return data[9] != 2 and data[16] < 224
-    # not neighbour discovery, not multicast
     return kind == b"\x86\xdd" and data[24] != 255 and not (data[6] == 58 and 130 <= data[40] <= 143)
 
 
@@ -286,7 +291,7 @@ class Kernel(Wire):
         if name != "ftp":
             return
         for tool in ("iptables", "ip6tables"):
-            run(tool, "-w", *["-A", "INPUT", "-m", "conntrack", "--ctstate", "NEW", "-j", "ACCEPT"])
+            run(tool, *["-w", "-A", "INPUT", "-m", "conntrack", "--ctstate", "NEW", "-j", "ACCEPT"])
         self.sysctl("conntrack", "1")
 
     def command(self) -> list[str]:
@@ -306,6 +311,9 @@ class Kernel(Wire):
         return Path("/proc/sys/net/ipv4/vs", name).read_text().rstrip("\n")
 
 
+UVS = (sys.executable, "-m", "uvs.cli")
+
+
 class Uvs(Wire):
     """`uvs run`."""
 
@@ -314,23 +322,34 @@ class Uvs(Wire):
     def __init__(self, topology: str) -> None:
         super().__init__(topology)
         self.directory = tempfile.TemporaryDirectory(prefix="uvs-scenario-")
-        log = Path(self.directory.name, "log")
-        with log.open("wb") as out:
+        self.log = Path(self.directory.name, "log")
+        with self.log.open("wb") as out:
             self.director = subprocess.Popen(
-                [sys.executable, "-m", "uvs.cli", "run"],
-                env=self.environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-            )  # fmt: skip
-        end = time.monotonic() + START_S
-        while b" ready: " not in log.read_bytes():
-            if self.director.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"the director does not start: {log.read_text()}")
-            time.sleep(0.05)
+                [*UVS, "run"], env=self.environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+        try:
+            wait_for(self._ready, "the director is ready", START_S)
+        except BaseException:
+            self.close()
+            raise
+
+    def _ready(self) -> bool:
+        said = self.log.read_text()
+        if self.director.poll() is not None:
+            raise RuntimeError(f"the director does not start: {said}")
+        return " ready: " in said
+
+    def heard(self) -> None:
+        """By netlink: its loop has a turn for that and for every request. The second answer is of a later turn."""
+        with Client(self.environment()["UVS_SOCKET"]) as client:
+            client.info()
+            client.info()
 
     def environment(self) -> dict[str, str]:
-        """With the director's socket."""
+        """With the director's paths."""
         path = self.directory.name
-        return {**super().environment(), "UVS_SOCKET": f"{path}/control.sock", "UVS_STATE_DIR": f"{path}/state",
-                "XDG_STATE_HOME": f"{path}/saved"}  # fmt: skip
+        own = {"UVS_SOCKET": "control.sock", "UVS_STATE_DIR": "state", "XDG_STATE_HOME": "saved"}
+        return super().environment() | {name: f"{path}/{file}" for name, file in own.items()}
 
     def command(self) -> list[str]:
         """uvsadm."""
@@ -338,14 +357,11 @@ class Uvs(Wire):
 
     def sysctl(self, name: str, value: str) -> bool:
         """uvs sysctl."""
-        words = [sys.executable, "-m", "uvs.cli", "sysctl", f"{name}={value}"]
-        return subprocess.run(words, **PLAIN, env=self.environment(), check=False).returncode == 0  # type: ignore[call-overload]
+        return asked(*UVS, "sysctl", f"{name}={value}", env=self.environment()).returncode == 0
 
     def show_sysctl(self, name: str) -> str:
         """uvs sysctl."""
-        words = [sys.executable, "-m", "uvs.cli", "sysctl", "-n", name]
-        done = subprocess.run(words, **PLAIN, env=self.environment(), check=False)  # type: ignore[call-overload]
-        return str(done.stdout).rstrip("\n")
+        return asked(*UVS, "sysctl", "-n", name, env=self.environment()).stdout.rstrip("\n")
 
     def close(self) -> None:
         """Stop the director."""

@@ -60,12 +60,14 @@ def udp(src: str, sport: int, dport: int, data: bytes = b"hello", dst: str = VIP
     return ip(src, dst, **fields) / UDP(sport=sport, dport=dport, **own) / Raw(data)
 
 
-_CRC = []
-for _byte in range(256):
-    _word = _byte
+def _remainder(byte: int) -> int:
+    """Of Castagnoli's polynomial, bits reversed."""
     for _ in range(8):
-        _word = _word >> 1 ^ (0x82F63B78 & -(_word & 1))
-    _CRC.append(_word)
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
+
+
+_CRC = [_remainder(byte) for byte in range(256)]
 
 
 def crc32c(data: bytes) -> bytes:
