@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -100,7 +99,7 @@ def test_queue_of_a_killed_director(net: Net, monkeypatch: pytest.MonkeyPatch) -
         try:
             driver = NetfilterQueueDriver(QUEUE, lambda *_: True)
             os.write(writer, b"bound")
-            time.sleep(60)
+            signal.pause()
             driver.close()
         finally:
             os._exit(1)

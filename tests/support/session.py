@@ -33,9 +33,9 @@ from uvs.lab.topology import topology
 
 PROMPT = re.compile(r"((?:client|director|router|rs\d)?\$) (.*)")
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
-LISTING = re.compile(
-    r"(sleep \d+; )?(uvsadm -L|uvs sysctl \w+$|ip )"
-)  # only looks: what it shows may come a moment later
+# Only looks: what it shows may come a moment later.
+LISTING = re.compile(r"(sleep \d+; )?(uvsadm -L|uvs sysctl \w+$|ip )")
+PATIENCE_S = 60  # for what must come
 PLAIN = re.compile(r"[^|;&<>$`*?\\]+")  # no work for a shell
 
 # What differs from run to run, or with a program's version: a pattern, and what it is compared as.
@@ -131,10 +131,10 @@ class Session:
                     step.printed = self._type(step.prompt[:-1], step.command)
         for step, process in self._running:
             try:
-                out, _ = process.communicate(timeout=20)
+                out, _ = process.communicate(timeout=PATIENCE_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-                out = f"(no end within 20 s)\n{process.communicate()[0]}"
+                out = f"(no end within {PATIENCE_S} s)\n{process.communicate()[0]}"
             step.printed = out.splitlines()
         self._running = []
 
@@ -168,10 +168,10 @@ class Session:
             text=True,
         ) as process:
             try:
-                out = process.communicate(timeout=60)[0]
+                out = process.communicate(timeout=PATIENCE_S)[0]
             except subprocess.TimeoutExpired:
                 process.kill()
-                out = process.communicate()[0] + "(no end within 60 s)"
+                out = process.communicate()[0] + f"(no end within {PATIENCE_S} s)"
         return out.splitlines()
 
     def _begin(self, step: Step) -> None:
