@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from uvs.control.credentials import Access
 from uvs.director import Director, _explain
 from uvs.engine.core import Why
 from uvs.netfilter.tool import NetfilterError
@@ -16,7 +17,7 @@ from uvs.netfilter.tool import NetfilterError
 
 def test_a_change_that_the_kernel_does_not_take_is_saved_and_acknowledged(caplog):
     """`commit` raises nothing: the client, which waits for its answer, gets it."""
-    director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1)
+    director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1, access=Access())
     saved = []
     director.ipvs = SimpleNamespace()
     director.saved = SimpleNamespace(save=saved.append)
@@ -32,7 +33,7 @@ def test_a_change_that_the_kernel_does_not_take_is_saved_and_acknowledged(caplog
 
 
 def test_packets_that_the_queue_cut_are_counted_by_their_reason():
-    director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1)
+    director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1, access=Access())
     director.ipvs = Mock(why=[0] * len(Why), icmp_limit={2: Mock(), 10: Mock()})
     director.ipvs.services.expiring_trash.return_value = ()
     director.diverted, director.diversion, director.driver = Mock(), Mock(), Mock(cut=3)
