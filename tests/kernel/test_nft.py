@@ -6,11 +6,10 @@ The kernel of a developer's machine may lack nft's `queue` statement (or iptable
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-from support.vm import MACHINE, ROOT, environment
+from support.elsewhere import passes
+from support.vm import MACHINE, environment
 
 # A test of the cost of twenty thousand elements says nothing under emulation.
 DIVERSION = ["tests/net/test_netfilter.py", "-k", "nft and not twenty"]
@@ -20,27 +19,15 @@ ONLY_NFT = 'rm -f /usr/sbin/xtables-*-multi /usr/sbin/ipset; exec "$@"'
 
 
 def run_inside(folder: Path, *selection: str) -> None:
-    """Run pytest in the machine; the test fails with what it said, or with what the machine lacks."""
-    variables = {
-        "UVS_BACKEND": "nft",
-        **environment(folder),
-    }
-    done = subprocess.run(
-        [
-            *(MACHINE, "--timeout", str(LIMIT_S), "--"),
-            *("env", *(f"{name}={value}" for name, value in variables.items())),
-            *("sh", "-c", ONLY_NFT, "sh"),
-            *(sys.executable, "-S", "-P", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *selection),
-        ],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert " passed" in done.stdout
-    assert " skipped" not in done.stdout, "the machine lacks what it is there for"
+    """Run tests in the machine; none may be left out there."""
+    variables = {"UVS_BACKEND": "nft", **environment(folder)}
+    enter = [
+        *(MACHINE, "--timeout", str(LIMIT_S), "--"),
+        *("env", *(f"{name}={value}" for name, value in variables.items())),
+        *("sh", "-c", ONLY_NFT, "sh"),
+    ]
+    said = passes(enter, *selection, flags=("-S", "-P"))
+    assert " skipped" not in said, "the machine lacks what it is there for"
 
 
 def test_diversion_by_nft(tmp_path: Path) -> None:

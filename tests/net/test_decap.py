@@ -15,7 +15,7 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
-from support.sandbox import PATIENCE_S, Host, ip, sandboxed, sysctl, wait_for
+from support.sandbox import PATIENCE_S, Host, addressed, ip, sandboxed, sysctl, wait_for
 
 from uvs.engine.core import checksum
 from uvs.lab.holder import die_with_parent
@@ -39,10 +39,10 @@ class RealServer:
     def __init__(self, *options: str, notify: str = "", rp_filter: int = 0) -> None:
         self.host = Host()
         ip(f"link add v0 type veth peer name v1 netns {self.host.netns}")
-        self._set_up("v0", DIRECTOR)
+        addressed("v0", DIRECTOR)
         with self.host:
             sysctl("ipv4/conf/all/rp_filter", rp_filter)
-            self._set_up("v1", SERVER)
+            addressed("v1", SERVER)
             ip(f"address add {VIP[4]}/32 dev lo", f"address add {VIP[6]}/128 dev lo nodad")
             self.echo = {v: socket.socket(FAMILY[v], socket.SOCK_DGRAM) for v in (4, 6)}
             for v, s in self.echo.items():
@@ -59,14 +59,6 @@ class RealServer:
         assert self.decap.stderr is not None
         self.said = self.decap.stdout.readline()
         assert self.said, self.decap.stderr.read()
-
-    @staticmethod
-    def _set_up(dev: str, addresses: dict[int, str]) -> None:
-        ip(
-            f"address add {addresses[4]}/24 dev {dev}",
-            f"address add {addresses[6]}/64 dev {dev} nodad",
-            f"link set {dev} up",
-        )
 
     def _answers_ping(self, v: int) -> bool:
         self.client[v].sendto(PING, (VIP[v], VPORT))

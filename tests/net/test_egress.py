@@ -18,7 +18,7 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
-from support.sandbox import Host, address_up, ip, link_up, sandboxed, sysctl, wait_for
+from support.sandbox import Host, address_up, addressed, ip, link_up, sandboxed, sysctl, wait_for
 
 from uvs.egress import Egress
 from uvs.engine.core import Why
@@ -58,23 +58,15 @@ class Link:
         ip(
             f"link add v0 address {MAC['v0']} type veth peer name v1 address {MAC['v1']} netns {self.server.netns}"
         )
-        self._set_up("v0", DIRECTOR)
+        addressed("v0", DIRECTOR)
         with self.server:
-            self._set_up("v1", SERVER)
+            addressed("v1", SERVER)
             address_up(SERVER[6])
         address_up(DIRECTOR[6])
         link_up("v0", "v1", self.server)
         self.unreachable: list[bytes] = []
         self.why: list[Why] = []
         self.egress = Egress(MARK, self.unreachable.append, self.why.append)
-
-    @staticmethod
-    def _set_up(dev: str, addresses: dict[int, str]) -> None:
-        ip(
-            f"address add {addresses[4]}/24 dev {dev}",
-            f"address add {addresses[6]}/64 dev {dev} nodad",
-            f"link set {dev} up",
-        )
 
     def listen(self, v: int) -> socket.socket:
         """A UDP socket of the server."""

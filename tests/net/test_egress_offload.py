@@ -8,12 +8,11 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from ctypes import addressof, c_char
 
 import pytest
 from scapy.layers.inet import IP, TCP
 from scapy.layers.inet6 import IPv6
-from support.sandbox import Host, ip, link_up, sandboxed, wait_for
+from support.sandbox import Host, ip, link_up, offloads_off, sandboxed, wait_for
 
 from uvs.engine.core import Packet
 from uvs.engine.io import Gso, Injector, NextHop
@@ -22,18 +21,6 @@ MAC = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 MARK = 0x40000000
 MSS = 1400
 SEQ = 0xFFFFF000  # wraps within the packet
-
-SIOCETHTOOL = 0x8946
-ETHTOOL_STXCSUM, ETHTOOL_STSO, ETHTOOL_SGSO = 0x17, 0x1F, 0x24  # linux/ethtool.h
-
-
-def offloads_off(dev: str) -> None:
-    """So that the sender's kernel cuts and sums before the wire, as for a plain network card."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        for command in (ETHTOOL_SGSO, ETHTOOL_STSO, ETHTOOL_STXCSUM):
-            value = bytearray(struct.pack("=II", command, 0))
-            pointer = addressof((c_char * len(value)).from_buffer(value))
-            fcntl.ioctl(s, SIOCETHTOOL, struct.pack("16sP16x", dev.encode(), pointer))
 
 
 def unfinished(v: int, payload: bytes) -> tuple[bytes, int]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from support.elsewhere import ROOT, passes
+
 NOBODY = 65534
 
 
@@ -23,28 +23,9 @@ def test_without_privilege() -> None:
         check = ["sh", "-c", 'exec "$0" -c "import uvs.netfilter, pytest"', sys.executable]
         reads = subprocess.run([*drop, *check], cwd=ROOT, stderr=subprocess.DEVNULL, check=False)
         drop = drop if reads.returncode == 0 else []
-    pytest = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "tests/net/test_netfilter.py",
-        "tests/net/test_netfilterqueue.py",
+    enter = [
+        *drop,
+        *("unshare", "--user", "--map-root-user", "--net", "--mount"),
+        *("sh", "-c", 'mount -t tmpfs -o ro none /run && exec "$@"', "sh"),
     ]
-    done = subprocess.run(
-        [
-            *drop,
-            *("unshare", "--user", "--map-root-user", "--net", "--mount"),
-            *("sh", "-c", 'mount -t tmpfs -o ro none /run && exec "$@"', "sh", *pytest),
-        ],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert " passed" in done.stdout, done.stdout[-3000:]
+    passes(enter, "tests/net/test_netfilter.py", "tests/net/test_netfilterqueue.py")

@@ -14,6 +14,7 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Iterator
 
 from uvs.lab.servers import payload
 
@@ -168,18 +169,21 @@ def ping(address: str, count: int = 3, timeout: float = TIMEOUT) -> int:
             body = struct.pack("!HH", os.getpid() & 0xFFFF, number) + b"uvs" * 8
             checksum = 0 if v6 else _checksum(struct.pack("!BBH", request, 0, 0) + body)  # IPv6: the kernel's
             sock.send(struct.pack("!BBH", request, 0, checksum) + body)
-            deadline = time.monotonic() + timeout
-            while (left := deadline - time.monotonic()) > 0:
-                sock.settimeout(left)
-                try:
-                    data = sock.recv(2048)
-                except TimeoutError:
-                    break
-                message = data if v6 else data[(data[0] & 15) * 4 :]
-                if message[0] == reply and message[4:] == body:
-                    answered += 1
-                    break
+            messages = _heard(sock, timeout)
+            answered += any(message[0] == reply and message[4:] == body for message in messages)
     return answered
+
+
+def _heard(sock: socket.socket, timeout: float) -> Iterator[bytes]:
+    """What a raw socket receives within the time, without IP headers."""
+    deadline = time.monotonic() + timeout
+    while (left := deadline - time.monotonic()) > 0:
+        sock.settimeout(left)
+        try:
+            data = sock.recv(2048)
+        except TimeoutError:
+            return
+        yield data if sock.family == socket.AF_INET6 else data[(data[0] & 15) * 4 :]
 
 
 def _checksum(data: bytes) -> int:
@@ -207,14 +211,7 @@ def stray_segment(address: str, port: int, timeout: float = TIMEOUT) -> str:
                 + b"stray"
             )
         sock.send(segment)
-        deadline = time.monotonic() + timeout
-        while (left := deadline - time.monotonic()) > 0:
-            sock.settimeout(left)
-            try:
-                data = sock.recv(2048)
-            except TimeoutError:
-                break
-            tcp = data if v6 else data[(data[0] & 15) * 4 :]
+        for tcp in _heard(sock, timeout):
             if struct.unpack_from("!HH", tcp) == (port, source):
                 return "".join(letter for i, letter in enumerate("FSRPAUEC") if tcp[13] >> i & 1)
     return ""

@@ -6,13 +6,16 @@ ordinary user, in a user namespace where it is root). Nothing that it does outli
 
 from __future__ import annotations
 
+import array
 import ctypes
+import fcntl
 import functools
 import os
 import pickle
 import select
 import signal
 import socket
+import struct
 import subprocess
 import time
 import traceback
@@ -23,6 +26,7 @@ from typing import Any
 import pytest
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
+SIOCETHTOOL, ETHTOOL_STXCSUM, ETHTOOL_STSO, ETHTOOL_SGSO = 0x8946, 0x17, 0x1F, 0x24  # linux/ethtool.h
 LIMIT_S = 180  # a test that hangs; on a busy machine one takes many times its seconds
 PATIENCE_S = 15.0  # for what must come
 
@@ -116,6 +120,23 @@ def ip(*commands: str) -> None:
     """Commands of ip(8), in one batch; the test fails with what it says."""
     done = subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), text=True, capture_output=True)
     assert done.returncode == 0, f"{commands}: {done.stderr}"
+
+
+def addressed(dev: str, addresses: dict[int, str]) -> None:
+    """Give a device of this host its IPv4 address (/24) and its IPv6 address (/64), and set it up."""
+    ip(
+        f"address add {addresses[4]}/24 dev {dev}",
+        f"address add {addresses[6]}/64 dev {dev} nodad",
+        f"link set {dev} up",
+    )
+
+
+def offloads_off(dev: str) -> None:
+    """So that the kernel cuts and sums before the wire, as for a plain network card."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for command in (ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_STXCSUM):
+            value = array.array("I", (command, 0))
+            fcntl.ioctl(sock, SIOCETHTOOL, struct.pack("16sP16x", dev.encode(), value.buffer_info()[0]))
 
 
 def sysctl(name: str, value: object) -> None:

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import uvs
+from support.elsewhere import ROOT
 from uvs.engine import _core, _io
 from uvs.exec import library
 
-ROOT = Path(__file__).parents[2]
 MACHINE = ROOT / "tests/kernel/vm"
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-from collections import deque
-from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Any
 
@@ -15,6 +13,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.packet import Packet as Scapy
 from scapy.packet import Raw
 
+from support.paper_client import PaperClient, dispatcher
 from support.scenario.play import Arrival
 from support.scenario.tell import V4_ERRORS
 from support.scenario.words import VIP, VIP6, client, client6, icmp, icmp6, servers
@@ -22,11 +21,6 @@ from support.world import FakeRoutes, World
 from uvs.adm.cli import execute
 from uvs.adm.errors import Fail
 from uvs.adm.grammar import parse
-from uvs.control import netlink
-from uvs.control.client import Client
-from uvs.control.genetlink import Dispatcher
-from uvs.control.ipvs_family import IpvsFamily
-from uvs.control.uvs_family import UvsFamily
 from uvs.engine.core import AF_INET, AF_INET6, Packet, checksum
 from uvs.ipvs.route import Route
 from uvs.ipvs.skb import Hook, Verdict
@@ -107,21 +101,6 @@ def layers(packet: bytes) -> Scapy:
     return IP(packet) if packet[0] >> 4 == 4 else IPv6(packet)
 
 
-class PaperClient(Client):
-    """A control client whose director is in the same process."""
-
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._seq, self._families = 0, {}
-        self._dispatcher, self._answered = dispatcher, deque[bytes]()
-
-    def _transmit(self, datagram: bytes) -> None:
-        for answer in self._dispatcher.handle(datagram, True).answers:
-            self._answered.extend([answer] if isinstance(answer, bytes) else answer)
-
-    def _receive(self) -> Iterator[netlink.Message]:
-        return netlink.messages(self._answered.popleft())
-
-
 class Paper:
     """The stage."""
 
@@ -130,9 +109,7 @@ class Paper:
         self.hosts = self.world.routes = Hosts(topology)
         ipvs = self.ipvs = self.world.ipvs
         ipvs.routes = ipvs.services.routes = self.hosts
-        self.client = PaperClient(
-            Dispatcher([IpvsFamily(ipvs.services, ipvs.table).family(), UvsFamily(ipvs).family()])
-        )
+        self.client = PaperClient(dispatcher(self.world))
         self.marks: list[tuple[int, int | None, bytes, int]] = []  # mark, protocol, address, port
         self.transparent: set[int] = set()
         self.seen: list[Arrival] = []

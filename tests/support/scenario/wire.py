@@ -6,7 +6,6 @@ not that end's own, so the stack there leaves them alone, and a packet socket se
 
 from __future__ import annotations
 
-import array
 import fcntl
 import os
 import select
@@ -21,15 +20,13 @@ from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
-from support.sandbox import ip, wait_for
+from support.sandbox import ip, offloads_off, wait_for
 from support.scenario.play import Arrival
 from support.scenario.words import VIP, VIP6, servers
 from uvs.control.client import Client
 
-SIOCETHTOOL, ETHTOOL_STXCSUM, ETHTOOL_SGSO, ETHTOOL_STSO = 0x8946, 0x17, 0x24, 0x1F
 SIOCGIFFLAGS, IFF_RUNNING = 0x8913, 0x40
 ETH_P_ALL = 3
-WHOLE = (ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_STXCSUM)  # turned off: packets with whole checksums
 START_S = 60.0
 SETTINGS = {
     "net/ipv4/ip_forward": "1",
@@ -117,9 +114,8 @@ class Wire:
             _set(f"net/ipv4/conf/{where}/send_redirects", "0")
         for dev in self.devices:
             _set(f"net/ipv6/conf/far-{dev}/disable_ipv6", "1")
-            for command in WHOLE:
-                _ethtool(dev, command, 0)
-                _ethtool(f"far-{dev}", command, 0)
+            offloads_off(dev)  # packets with whole checksums
+            offloads_off(f"far-{dev}")
 
     def _tap(self, dev: str) -> None:
         """A socket at a cable's far end, for all machines there."""
@@ -255,12 +251,6 @@ class Wire:
 
     def heard(self) -> None:
         """Wait until the director knows of a setting. A kernel's own does at once."""
-
-
-def _ethtool(dev: str, command: int, value: int) -> None:
-    words = array.array("I", (command, value))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        fcntl.ioctl(sock, SIOCETHTOOL, struct.pack("16sP", dev.encode(), words.buffer_info()[0]))
 
 
 def _running(dev: str) -> bool:
