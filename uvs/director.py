@@ -6,13 +6,15 @@ import argparse
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import os
 import random
 import signal
 import socket
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from uvs import __version__
@@ -39,6 +41,7 @@ CONN_MAX = 1 << 28  # RECORDS_MAX, csrc/table.h
 FLUSHES = 32  # of the rules a second, for single connections
 TICK_S, SECOND_S, ESTIMATE_S = 0.1, 1.0, 2.0
 SLICE_S = 0.002  # of a chore
+SWITCH_S = 0.0005  # for so long the thread that changes rules may keep the interpreter from packets
 
 
 _EXAMPLES = """\
@@ -132,6 +135,7 @@ class Director:
         self.access = access
         self.skb = Skb()
         self._flushes = 0
+        self._rules: asyncio.Task[None] | None = None
         self._undo = contextlib.ExitStack()
 
     async def run(self) -> None:
@@ -145,6 +149,8 @@ class Director:
         )
         try:
             self._start(loop)
+            sys.setswitchinterval(SWITCH_S)
+            _spare_collector()
             log.info(
                 "%s ready: queue %d, %s, %d services, %d connections, control at %s",
                 __version__, self.queue, self.diversion.name, len(self.ipvs.services),
@@ -244,7 +250,8 @@ class Director:
         """Before the request leaves, so that the first reply is seen; unless that comes too often."""
         if self.diverted.answers_from(cp) and self._flushes < FLUSHES:
             self._flushes += 1
-            self._flush_diversion()
+            with _logged():
+                self.diversion.flush()
 
     def _no_neighbour(self, data: bytes) -> None:
         for index, packet in no_neighbour(self.ipvs, data):
@@ -255,15 +262,11 @@ class Director:
 
     # ---- control and time
 
-    def _commit(self) -> None:
-        self._flush_diversion()
+    async def _commit(self) -> None:
+        with _logged():
+            await self.diversion.flushed()
         self.saved.save(self.ipvs)
-
-    def _flush_diversion(self) -> None:
-        try:
-            self.diversion.flush()
-        except NetfilterError as error:
-            log.error("%s: tried again every second", error)
+        _spare_collector()
 
     def _tick(self) -> None:
         now = time.monotonic_ns()
@@ -280,12 +283,15 @@ class Director:
         self._read_host_settings()
         _in_slices(self.diverted.releasing())
         self._flushes = 0
-        self._flush_diversion()
-        try:
-            if self.diversion.check():
+        if self._rules is None or self._rules.done():
+            self._rules = asyncio.get_running_loop().create_task(self._look_after_rules())
+
+    async def _look_after_rules(self) -> None:
+        with _logged():
+            await self.diversion.flushed()
+        with _logged():
+            if await self.diversion.checked():
                 log.warning("the diversion rules were gone: put back")
-        except NetfilterError as error:
-            log.error("%s: tried again every second", error)
 
     def _estimate(self) -> None:
         _in_slices(self.ipvs.services.estimating())
@@ -316,6 +322,23 @@ def _every(loop: asyncio.AbstractEventLoop, period: float, work: Callable[[], No
 
     timers = [loop.call_later(period, turn)]
     return lambda: timers[0].cancel()
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[None]:
+    try:
+        yield
+    except NetfilterError as error:
+        log.error("%s: tried again every second", error)
+
+
+def _spare_collector() -> None:
+    """Keep the garbage collector from what stays: it looks at everything it knows, packets waiting meanwhile.
+
+    A service with its servers is no cycle and goes without it. It costs what has come since the last time.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _in_slices(steps: Iterable[None]) -> None:

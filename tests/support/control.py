@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,14 +29,15 @@ class Running:
         self.ipvs = self.world.ipvs
         self.path = str(directory / "control.sock")
         self.commits = 0
-        self.on_commit: Callable[[], None] = lambda: None
+        self.on_commit: Callable[[], Awaitable[None] | None] = lambda: None
         self.server = Server(self.ipvs, self.path, self._commit, access)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
-    def _commit(self) -> None:
+    async def _commit(self) -> None:
         self.commits += 1
-        self.on_commit()
+        if (rest := self.on_commit()) is not None:
+            await rest
 
     def do(self, work: Callable[[], object]) -> object:
         async def run() -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,12 +23,12 @@ def test_a_change_that_the_kernel_does_not_take_is_saved_and_acknowledged(caplog
     director.ipvs = SimpleNamespace()
     director.saved = SimpleNamespace(save=saved.append)
 
-    def flush():
+    async def flushed():
         raise NetfilterError("cannot divert packets any longer: no")
 
-    director.diversion = SimpleNamespace(flush=flush)
+    director.diversion = SimpleNamespace(flushed=flushed)
     with caplog.at_level(logging.ERROR):
-        director._commit()
+        asyncio.run(director._commit())
     assert saved == [director.ipvs]
     assert "cannot divert packets any longer: no" in caplog.text
 
@@ -38,6 +39,7 @@ def test_packets_that_the_queue_cut_are_counted_by_their_reason():
     director.ipvs.services.expiring_trash.return_value = ()
     director.diverted, director.diversion, director.driver = Mock(), Mock(), Mock(cut=3)
     director.diverted.releasing.return_value = ()
+    director._rules = Mock(done=lambda: False)
     director._second()
     assert director.ipvs.why[Why.CUT] == 3
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
@@ -36,6 +34,7 @@ IPVS_ID, UVS_ID = 1101, 1102
 DATAGRAM_SIZE = 16384
 
 Reply = tuple[int, bytes]  # command, attributes
+Steps = Iterator[None]  # a change that takes long: others may go first after each step
 Answer = bytes | Iterator[bytes]  # a datagram, or the datagrams of a dump, made as they are sent
 
 
@@ -43,7 +42,7 @@ Answer = bytes | Iterator[bytes]  # a datagram, or the datagrams of a dump, made
 class Op:
     """A command: `do` for a request, `dump` for a listing; `admin`: for the privileged only."""
 
-    do: Callable[[bytes, Attrs], Reply | None] | None = None
+    do: Callable[[bytes, Attrs], Reply | Steps | None] | None = None
     dump: Callable[[bytes, Attrs], Iterator[Reply | None]] | None = None  # None: others may go first
     changes: bool = False
     admin: bool = True
@@ -75,7 +74,6 @@ class Handled(NamedTuple):
 
     answers: list[Answer]
     changed: bool
-    whole: bool = True  # was there time for every message?
 
 
 _U16, _U32 = Struct("=H"), Struct("=I")
@@ -100,19 +98,25 @@ class Dispatcher:
 
     def handle(self, datagram: bytes, admin: bool) -> Handled:
         """Answer every message of a datagram; `admin`: may the sender change things?"""
-        return self.answer(netlink.messages(datagram), admin)
-
-    def answer(self, requests: Iterator[Message], admin: bool, end: float = math.inf) -> Handled:
-        """The same with its messages, until `end` (monotonic seconds), but one at least."""
         answers: list[Answer] = []
-        changed = False
-        for request in requests:
+        changed = list(self.answer(datagram, admin, answers))
+        return Handled(answers, any(changed))
+
+    def answer(self, datagram: bytes, admin: bool, answers: list[Answer]) -> Iterator[bool]:
+        """The same step by step: fills `answers`; says after each step whether it has changed something."""
+        for request in netlink.messages(datagram):
             if not request.flags & NLM_F_REQUEST or request.type < netlink.NLMSG_MIN_TYPE:
                 if request.flags & NLM_F_ACK:
                     answers.append(netlink.ack(request))
                 continue
+            changed = False
             try:
-                changed |= self._request(request, admin, answers)
+                done = self._request(request, admin, answers)
+                if not isinstance(done, bool):
+                    for _ in done:
+                        yield True
+                    answers += [netlink.ack(request)] if request.flags & NLM_F_ACK else []
+                changed = bool(done)
             except OSError as e:
                 answers.append(netlink.error(request, e.errno or errno.EIO))
             except Exception:  # a fault of ours must not end the director
@@ -120,12 +124,10 @@ class Dispatcher:
                     "a control request failed (type %d, command %r)", request.type, request.body[:1]
                 )
                 answers.append(netlink.error(request, errno.EIO))
-            if time.monotonic() >= end:
-                return Handled(answers, changed, whole=False)
-        return Handled(answers, changed)
+            yield changed
 
-    def _request(self, request: Message, admin: bool, answers: list[Answer]) -> bool:
-        """genl_rcv_msg: one request. OSError: refused."""
+    def _request(self, request: Message, admin: bool, answers: list[Answer]) -> bool | Steps:
+        """genl_rcv_msg: one request; has it changed something, or the steps that do. OSError: refused."""
         family = self._by_id.get(request.type)
         if family is None:
             raise OSError(errno.ENOENT, "no such family")
@@ -144,6 +146,8 @@ class Dispatcher:
             return False
         assert op.do is not None
         reply = op.do(payload, attrs)
+        if isinstance(reply, Iterator):
+            return reply
         if reply is not None:
             command, body = reply
             answers.append(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from uvs.control import messages
-from uvs.control.genetlink import IPVS_ID, Family, Op, Reply
+from uvs.control.genetlink import IPVS_ID, Family, Op, Reply, Steps
 from uvs.control.messages import Attr, Cmd, Stats
 from uvs.control.netlink import Attrs
 from uvs.engine.core import Table
@@ -23,7 +23,7 @@ TCP, UDP = 6, 17
 TCP_ESTABLISHED, TCP_FIN_WAIT, UDP_NORMAL = 1, 4, 0
 TIMEOUT_MAX = 0xFFFFFFFF // 1000  # seconds; the kernel's bound is INT_MAX / HZ, 8,589,934 at 250 Hz
 
-Handler = Callable[[bytes, Attrs], Reply | None]
+Handler = Callable[[bytes, Attrs], Reply | Steps | None]
 
 
 def timeouts(table: Table) -> tuple[int, int, int]:
@@ -130,9 +130,9 @@ class IpvsFamily:
         """IPVS_CMD_ZERO: one service, or everything."""
         self.services.zero(self._key(attrs) if Attr.SERVICE in attrs else None)
 
-    def flush(self, payload: bytes, attrs: Attrs) -> None:
+    def flush(self, payload: bytes, attrs: Attrs) -> Steps:
         """IPVS_CMD_FLUSH."""
-        self.services.flush()
+        return self.services.flushing()
 
     # ---- destinations
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import errno
 import fcntl
 import logging
@@ -17,13 +18,13 @@ import socket
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
+from uvs.control.commits import Commits
 from uvs.control.credentials import Access, Peer, peer
 from uvs.control.genetlink import PAUSE, Answer, Dispatcher, log
 from uvs.control.ipvs_family import IpvsFamily
 from uvs.control.limits import Places, Seldom, Turns
-from uvs.control.netlink import Message, messages
 from uvs.control.paths import default_socket, private_directory
 from uvs.control.uvs_family import UvsFamily
 from uvs.ipvs.skb import NetnsIpvs
@@ -34,6 +35,7 @@ GATHER_S = 0.1  # for so long the changes of a client that goes on asking become
 OWED_MAX = 4096  # answers that wait for a commit, at most
 OWED_BYTES = 1 << 20  # and so much of them: a refusal repeats the whole request
 DATAGRAMS_PER_TURN = 4  # of a dump, before the loop goes round
+SENDS_PER_TURN = 256  # of anything
 STUCK_S = 60.0  # a client that reads nothing of what waits for it for so long is let go
 ACCEPT_AGAIN_S = 1.0  # after there was no descriptor left for a client
 
@@ -42,27 +44,48 @@ class SocketInUse(OSError):
     """Another director listens there."""
 
 
+class Waits(enum.Enum):
+    """What a client waits for, one thing at a time; answers that a commit holds back hinder no request."""
+
+    REQUESTS = enum.auto()
+    ROOM = enum.auto()  # in the socket, or its next turn to send
+    COMMIT = enum.auto()  # so many answers wait for one that no more is taken
+
+
 class Client:
     """One connection."""
 
     def __init__(self, server: Server, sock: socket.socket, who: Peer, admin: bool) -> None:
         self.server, self.sock, self.who, self.admin = server, sock, who, admin
         self.fd = sock.fileno()
-        self._out: deque[Answer] = deque()
-        self._owed = 0  # bytes of answers since the last commit
-        self._requests: Iterator[Message] = iter(())  # what is left of the datagram that was taken last
+        self._out: deque[Answer | int] = deque()  # a number: what follows waits for that commit
+        self._owed = 0  # bytes in it
+        self._commit = 0  # the last such number
+        self._answers: list[Answer] = []  # of the request that is being handled
+        self._work: Iterator[bool] = iter(())  # what is left of the datagram that was taken last
         self._pending: bytes | None = None  # a datagram the socket had no room for
-        self._writing = False
-        self._changed: float | None = None  # since when there are changes that are not committed
+        self._waits = Waits.REQUESTS
+        self._changed: float | None = None  # since when there are changes that no commit was asked for
         self._stuck: asyncio.TimerHandle | None = None
         server.loop.add_reader(self.fd, server.turns.ask, self)
 
+    @property
+    def _asks(self) -> bool:
+        """Is it to be read from?"""
+        return self._waits is Waits.REQUESTS and not self._gone
+
+    @property
+    def _gone(self) -> bool:
+        return self.server.clients.get(self.fd) is not self
+
     def close(self) -> None:
         """Forget it."""
-        if self.server.clients.pop(self.fd, None) is None:
+        if self._gone:
             return
+        del self.server.clients[self.fd]
         self.server.places.leave(self.who.uid)
         self.server.turns.forget(self)
+        self.server.held.discard(self)
         self._calm()
         self.server.loop.remove_reader(self.fd)
         self.server.loop.remove_writer(self.fd)
@@ -70,19 +93,19 @@ class Client:
         self.sock.close()
 
     def turn(self, end: float) -> None:
-        """Take requests until `end`, or send what waits."""
-        if not self._writing:
+        """Send what waits, or take requests until `end`."""
+        if self._asks:
             self._read(end)
             return
         self._write()
-        if not self._writing and self.fd in self.server.clients:
+        if self._asks:
             self.server.turns.wait(self)  # it may have asked for more long ago
 
     def _read(self, end: float) -> None:
         """Take requests; when no more wait, or some have waited for long: commit, then answer."""
         closed = drained = False
         for taken in range(BURST):
-            if not self._handle(end) or self._owed > OWED_BYTES or (taken and time.monotonic() >= end):
+            if not self._handle(end) or self._too_much or (taken and time.monotonic() >= end):
                 break
             try:
                 datagram, _, flags, _ = self.sock.recvmsg(MESSAGE_MAX)
@@ -95,54 +118,71 @@ class Client:
             if not datagram or flags & socket.MSG_TRUNC:
                 closed = True
                 break
-            self._requests = messages(datagram)
-        since = self._changed
-        if since is not None:
-            waited = time.monotonic() - since
-            enough = waited > GATHER_S or len(self._out) > OWED_MAX or self._owed > OWED_BYTES
-            if not (drained or closed or enough):
-                self.server.turns.wait(self)  # perhaps nothing more comes to wake it
-                return
-            self._changed = None
-            self.server.committed()
-        self._owed = 0
+            self._work = self.server.dispatcher.answer(datagram, self.admin, self._answers)
+        if self._changed is not None:
+            long = time.monotonic() - self._changed > GATHER_S
+            if drained or closed or long or self._too_much:
+                self._changed = None
+                self.server.commits.start()
         if closed:
             self.close()
             return
         self._write()
-        if not (drained or self._writing) and self.fd in self.server.clients:
+        if self._asks and not drained:
             self.server.turns.wait(self)
+
+    @property
+    def _too_much(self) -> bool:
+        return len(self._out) > OWED_MAX or self._owed > OWED_BYTES
 
     def _handle(self, end: float) -> bool:
         """Answer the messages of the datagram until `end`, one at least; are all of them answered?"""
-        handled = self.server.dispatcher.answer(self._requests, self.admin, end)
-        self._out.extend(handled.answers)
-        self._owed += sum(len(answer) for answer in handled.answers if isinstance(answer, bytes))
-        if handled.changed and self._changed is None:
-            self._changed = time.monotonic()
-        return handled.whole
+        for changed in self._work:
+            if changed:
+                if self._commit != self.server.commits.next:
+                    self._commit = self.server.commits.next
+                    self._out.append(self._commit)
+                if self._changed is None:
+                    self._changed = time.monotonic()
+            self._put()
+            if time.monotonic() >= end:
+                return False
+        self._put()  # of messages that were no requests
+        return True
+
+    def _put(self) -> None:
+        self._out.extend(self._answers)
+        self._owed += sum(len(answer) for answer in self._answers if isinstance(answer, bytes))
+        self._answers.clear()
 
     def _next(self) -> bytes | None:
         """The datagram to send next."""
         while self._out:
             head = self._out[0]
             if isinstance(head, bytes):
+                self._owed -= len(head)
                 return self._out.popleft()  # type: ignore[return-value]
-            if (datagram := next(head, None)) is not None:
+            if isinstance(head, int):
+                if not self.server.commits.covers(head):
+                    return None
+            elif (datagram := next(head, None)) is not None:
                 return datagram
             self._out.popleft()
         return None
 
     def _write(self) -> None:
-        """Send what waits, until the socket is full or others are due."""
-        dumped = 0
-        while dumped < DATAGRAMS_PER_TURN:
+        """Send what waits, until the socket is full, others are due, or a commit has not ended yet."""
+        dumped = sent = 0
+        while dumped < DATAGRAMS_PER_TURN and sent < SENDS_PER_TURN:
             datagram = self._pending or self._next()
             if datagram is None:
-                self._turn(writing=False)
+                self._calm()
+                if self._out:
+                    self.server.held.add(self)
+                self._wait_for(Waits.COMMIT if self._too_much else Waits.REQUESTS)
                 return
             if datagram == PAUSE:
-                self._turn(writing=True)
+                self._wait_for(Waits.ROOM)
                 return
             try:
                 self.sock.send(datagram, socket.MSG_NOSIGNAL)
@@ -154,10 +194,11 @@ class Client:
                 return
             self._pending = None
             self._calm()
-            dumped += bool(self._out) and not isinstance(self._out[0], bytes)
+            sent += 1
+            dumped += bool(self._out) and not isinstance(self._out[0], bytes | int)
         if self._stuck is None:
             self._stuck = self.server.loop.call_later(STUCK_S, self._give_up)
-        self._turn(writing=True)
+        self._wait_for(Waits.ROOM)
 
     def _calm(self) -> None:
         if self._stuck is not None:
@@ -168,33 +209,33 @@ class Client:
         log.warning("a control client has read nothing for %.0f s: closed", STUCK_S)
         self.close()
 
-    def _turn(self, *, writing: bool) -> None:
-        """Wait for room in the socket, or for requests: never for both."""
-        if writing == self._writing:
+    def _wait_for(self, what: Waits) -> None:
+        if what is self._waits:
             return
-        self._writing = writing
+        self._waits = what
         loop = self.server.loop
-        if writing:
-            loop.remove_reader(self.fd)
-            loop.add_writer(self.fd, self.server.turns.ask, self)
-        else:
-            loop.remove_writer(self.fd)
+        loop.remove_reader(self.fd)
+        loop.remove_writer(self.fd)
+        if what is Waits.REQUESTS:
             loop.add_reader(self.fd, self.server.turns.ask, self)
+        elif what is Waits.ROOM:
+            loop.add_writer(self.fd, self.server.turns.ask, self)
 
 
 class Server:
     """Listens for control clients of one director.
 
-    `commit` is called after every burst of requests that changed something, before they are
+    `commit` is awaited after every burst of requests that changed something, before they are
     acknowledged.
     """
 
     def __init__(
-        self, ipvs: NetnsIpvs, path: str, commit: Callable[[], None], access: Access | None = None
+        self, ipvs: NetnsIpvs, path: str, commit: Callable[[], Awaitable[None]], access: Access | None = None
     ) -> None:
         self.path = path
         self.access = access or Access()
-        self.commit = commit
+        self.commits = Commits(commit, self._committed)
+        self.held: set[Client] = set()  # whose answers wait for a commit
         self.dispatcher = Dispatcher(
             [IpvsFamily(ipvs.services, ipvs.table).family(), UvsFamily(ipvs).family()]
         )
@@ -229,12 +270,11 @@ class Server:
                 if os.stat(self.path).st_ino == self._inode:
                     os.unlink(self.path)
 
-    def committed(self) -> None:
-        """Run `commit`; what it could not do is logged, the acknowledgements go out all the same."""
-        try:
-            self.commit()
-        except OSError as e:
-            log.error("the change is in force, but not all that follows from it: %s", e)
+    def _committed(self) -> None:
+        held, self.held = self.held, set()
+        for client in held:
+            if self.clients.get(client.fd) is client:
+                self.turns.wait(client)
 
     def adopt(self, sock: socket.socket) -> None:
         """Serve a connected socket, or close it if there are too many."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from socket import AF_INET, htons, ntohs
 from struct import Struct
 
+from uvs.control.genetlink import Steps
 from uvs.control.ipvs_family import set_timeouts, stats, timeouts
 from uvs.control.messages import CONN_TAB_SIZE, FWD_MASK, IPVS_VERSION_CODE
 from uvs.engine.core import Table
@@ -77,20 +78,24 @@ class Sockopt:
 
     # ---- setsockopt
 
-    def set(self, option: int, data: bytes) -> None:
-        """setsockopt: EINVAL for a wrong length or number, ENOPROTOOPT beyond the range, ESRCH, EFAULT..."""
+    def set(self, option: int, data: bytes) -> Steps | None:
+        """setsockopt, or the steps that are left of it.
+
+        EINVAL for a wrong length or number, ENOPROTOOPT beyond the range, ESRCH, EFAULT...
+        """
         if not BASE <= option <= SET_MAX:
             raise _refused(errno.ENOPROTOOPT)
         if _SET_SIZES.get(option) != len(data):
             raise _refused(errno.EINVAL)
         if option == SET_FLUSH:
-            self.services.flush()
-        elif option == SET_TIMEOUT:
+            return self.services.flushing()
+        if option == SET_TIMEOUT:
             set_timeouts(self.table, *_TIMEOUTS.unpack(data))
         elif option in (SET_STARTDAEMON, SET_STOPDAEMON):
             self._daemon(option, data)
         else:
             self._set_service(option, data)
+        return None
 
     def _daemon(self, option: int, data: bytes) -> None:
         """There is no sync daemon yet."""

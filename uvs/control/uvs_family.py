@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from uvs.control import connfilter, extension, messages, proctext
 from uvs.control.connfilter import ConnFilter
 from uvs.control.extension import Attr, Cmd, ConnEntry
-from uvs.control.genetlink import UVS_ID, Family, Op, Reply
+from uvs.control.genetlink import UVS_ID, Family, Op, Reply, Steps
 from uvs.control.ipvs_family import stats
 from uvs.control.netlink import Attrs, attribute
 from uvs.control.sockopt import Sockopt
@@ -176,12 +176,12 @@ class UvsFamily:
             (Cmd.GET_PROC, attribute(Attr.TEXT, piece.encode(errors="surrogateescape"))) for piece in pieces
         )
 
-    def set_sockopt(self, payload: bytes, attrs: Attrs) -> None:
+    def set_sockopt(self, payload: bytes, attrs: Attrs) -> Steps | None:
         """setsockopt(IPPROTO_IP, IP_VS_SO_SET_*)."""
         option, size, data = _sockopt(attrs)
         if size != len(data):
             raise messages.invalid("the option's value is not whole")
-        self.sockopt.set(option, data)
+        return self.sockopt.set(option, data)
 
     def get_sockopt(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
         """getsockopt(IPPROTO_IP, IP_VS_SO_GET_*): what the buffer begins with then, in pieces."""

@@ -3,14 +3,21 @@
 Order for a director: bind the queue (that proves that no other director here uses its number), `start()`,
 then `add`/`discard` and one `flush()` for each burst of changes, `check()` every second, `stop()`, and close
 the queue last: without its owner a queue drops what is diverted.
+
+`flush()` and `check()` wait for the programs that they run. `flushed()` and `checked()` do the same in a
+thread, so that an event loop goes on; whichever is called while another runs takes its turn after it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from uvs.netfilter import nfnetlink
 from uvs.netfilter.backend import Backend
@@ -18,6 +25,8 @@ from uvs.netfilter.iptables import Iptables
 from uvs.netfilter.nft import Nft
 from uvs.netfilter.plan import Class, Element, Entry, Plan
 from uvs.netfilter.tool import NetfilterError, ToolError
+
+_Result = TypeVar("_Result")
 
 # In order of preference: nft has the kernel's own priorities for ip_vs and changes all in one transaction.
 BACKENDS: Mapping[str, Callable[[], Backend]] = {
@@ -58,6 +67,8 @@ class Diversion:
         self._failed = False  # the kernel has not what the plan says
         self._references: dict[Entry, int] = {}
         self._touched: set[Entry] = set()
+        self._busy = threading.Lock()  # whoever has it may use back end and plan
+        self._thread = ThreadPoolExecutor(1, "diversion")
 
     @property
     def name(self) -> str:
@@ -81,7 +92,7 @@ class Diversion:
         if not nfnetlink.has_net_admin():
             raise NetfilterError(NO_PRIVILEGE)
         left = self._leftovers()
-        self._apply_touched()
+        self._apply(self._taken())
         tried = []
         for name in [self._forced] if self._forced else BACKENDS:
             backend = BACKENDS[name]()
@@ -122,41 +133,60 @@ class Diversion:
 
         Raises NetfilterError if the kernel refuses even the whole rule set anew.
         """
-        if not self._touched:
-            return
-        added, removed = self._apply_touched()
-        if self._backend is None or not (added or removed):
-            return
-        try:
-            self._backend.change(self.plan, added, removed)
-        except ToolError:
-            # Somebody took our sets away: what we know is enough to make all of it again.
-            self._install()
-            self._rebuilt = True
+        self._bring(self._taken())
+
+    async def flushed(self) -> None:
+        """flush() in a thread."""
+        if touched := self._taken():
+            await self._apart(self._bring, touched)
 
     def check(self) -> bool:
         """Put our rules back if somebody flushed them. True if that was necessary since the last check.
 
-        Cheap while nobody changes rules: a question to the kernel, and no program is run. Raises
+        Cheap while nobody changes rules: a question to the kernel, and seldom a program. Raises
         NetfilterError if they cannot be put back; the next check tries again.
         """
-        if self._backend is None:
-            return False
-        rebuilt, self._rebuilt = self._rebuilt, False
-        if self._failed or not self._backend.intact():
-            self._install()
-            rebuilt = True
-        return rebuilt
+        with self._busy:
+            if self._backend is None:
+                return False
+            rebuilt, self._rebuilt = self._rebuilt, False
+            if self._failed or not self._backend.intact():
+                self._install()
+                rebuilt = True
+            return rebuilt
+
+    async def checked(self) -> bool:
+        """check() in a thread."""
+        return await self._apart(self.check)
 
     def stop(self) -> None:
         """Remove our rules and sets, and nothing else. Raises NetfilterError if a program fails."""
-        backend, self._backend = self._backend, None
-        if backend is None:
+        self._thread.shutdown(cancel_futures=True)
+        with self._busy:
+            backend, self._backend = self._backend, None
+            if backend is None:
+                return
+            try:
+                backend.remove()
+            except ToolError as error:
+                raise NetfilterError(f"rules of uvs may be left in place: {error}") from None
+
+    async def _apart(self, work: Callable[..., _Result], *args: object) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+
+    def _bring(self, touched: set[Entry]) -> None:
+        if not touched:
             return
-        try:
-            backend.remove()
-        except ToolError as error:
-            raise NetfilterError(f"rules of uvs may be left in place: {error}") from None
+        with self._busy:
+            added, removed = self._apply(touched)
+            if self._backend is None or not (added or removed):
+                return
+            try:
+                self._backend.change(self.plan, added, removed)
+            except ToolError:
+                # Somebody took our sets away: what we know is enough to make all of it again.
+                self._install()
+                self._rebuilt = True
 
     def _install(self) -> None:
         assert self._backend is not None
@@ -168,15 +198,23 @@ class Diversion:
             raise NetfilterError(f"cannot divert packets any longer: {error}") from None
         self._failed = False
 
-    def _apply_touched(self) -> tuple[list[Entry], list[Entry]]:
+    def _taken(self) -> set[Entry]:
+        touched, self._touched = self._touched, set()
+        return touched
+
+    def _apply(self, touched: set[Entry]) -> tuple[list[Entry], list[Entry]]:
+        """Bring the plan to what is wanted now; what is touched while this goes on is looked at once more."""
         wanted, present = self._references, self.plan.entries
-        added = [entry for entry in self._touched if entry in wanted and entry not in present]
-        removed = [entry for entry in self._touched if entry in present and entry not in wanted]
-        for entry in added:
-            self.plan.include(entry)
-        for entry in removed:
-            self.plan.exclude(entry)
-        self._touched.clear()
+        added, removed = [], []
+        for entry in touched:
+            if (entry in wanted) == (entry in present):
+                continue
+            if entry in present:
+                self.plan.exclude(entry)
+                removed.append(entry)
+            else:
+                self.plan.include(entry)
+                added.append(entry)
         return added, removed
 
     def _leftovers(self) -> list[Backend]:

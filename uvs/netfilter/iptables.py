@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import product
@@ -337,11 +336,7 @@ class Iptables:
     def _sets_full(self) -> bool:
         """Have our sets as many members as they should? Scripts of firewalls begin with `ipset flush`."""
         assert self._plan is not None
-        wanted = Counter(
-            set_name(entry.set, entry.af)
-            for entry in self._plan.entries
-            if entry.set in SET_TYPES and entry.af in self._parts
-        )
+        wanted = {set_name(each, af): self._plan.counts[each, af] for each in SET_TYPES for af in self._parts}
         try:
             listing = run("ipset", "list", "-t")
         except ToolError:

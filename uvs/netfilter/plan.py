@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import enum
 import socket
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -131,12 +132,14 @@ class Plan:
         self.mark = mark
         self.mask = mask
         self.entries: set[Entry] = set()
+        self.counts: Counter[tuple[Set, int]] = Counter()  # of entries, by set and family
         self._services = {AF_INET: 0, AF_INET6: 0}
         self._marks: dict[int, set[int]] = {AF_INET: set(), AF_INET6: set()}
 
     def include(self, entry: Entry) -> None:
         """Add an entry that is not there."""
         self.entries.add(entry)
+        self.counts[entry.set, entry.af] += 1
         self._services[entry.af] += entry.set.is_service
         if entry.set is Set.MARKS:
             self._marks[entry.af].add(entry.mark)
@@ -144,6 +147,7 @@ class Plan:
     def exclude(self, entry: Entry) -> None:
         """Take out an entry that is there."""
         self.entries.remove(entry)
+        self.counts[entry.set, entry.af] -= 1
         self._services[entry.af] -= entry.set.is_service
         if entry.set is Set.MARKS:
             self._marks[entry.af].remove(entry.mark)

@@ -123,7 +123,7 @@ def test_a_request_too_long_ends_the_connection(director, client):
 
 
 def test_a_fault_of_ours_is_an_error_not_the_end(director, client, monkeypatch, caplog):
-    monkeypatch.setattr(director.ipvs.services, "flush", lambda: 1 / 0)
+    monkeypatch.setattr(director.ipvs.services, "flushing", lambda: 1 / 0)
     with pytest.raises(IpvsError) as caught:
         client.flush()
     assert caught.value.errno == errno.EIO
@@ -234,8 +234,8 @@ def test_a_client_that_does_not_read_stalls_nobody(director, client):
         for _ in range(20):
             assert client.info()
         assert time.monotonic() - began < server.STUCK_S / 2
-        until(lambda: any(c._writing for c in list(director.server.clients.values())))
-        (held,) = [c for c in director.server.clients.values() if c._writing]
+        until(lambda: any(c._waits is server.Waits.ROOM for c in list(director.server.clients.values())))
+        (held,) = [c for c in director.server.clients.values() if c._waits is server.Waits.ROOM]
         assert len(held._out) <= server.BURST  # bounded, and its listings are not made yet
         # once it reads it gets them all
         stuck.settimeout(PATIENCE_S)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import gc
 from dataclasses import replace
 
 import pytest
 from support.world import CIP, DROUTE, MASQ, RIP, RIP6, TUNNEL, VIP, VIP6, World, packed, tcp
 
 from uvs.engine.core import AF_INET, TUN_GRE, TUN_GUE, TUN_IPIP
-from uvs.ipvs.services import IpvsError
+from uvs.ipvs.scheduling import Scheduler
+from uvs.ipvs.services import Dest, IpvsError, Service
 
 
 def test_counters_of_an_earlier_run_are_no_rates_of_this_one():
@@ -109,3 +111,29 @@ def test_the_trash_tells_services_apart(world):
     assert len(services.trash) == 1
     services.del_service(second.key)
     assert (services.trash.of(first), services.trash.of(second)) == ([kept[0]], [kept[1]])
+
+
+def test_what_is_deleted_goes_without_the_garbage_collector(world):
+    """The director keeps the collector from looking at services: there must be no cycles among them."""
+
+    def known():
+        return sum(isinstance(o, Service | Dest | Scheduler) for o in gc.get_objects())
+
+    gc.collect()
+    before = known()
+    gc.disable()
+    try:
+        svc = world.service()
+        world.server(svc, RIP[1])
+        world.local_in(tcp(CIP, 1024, VIP, 80))
+        world.edit(svc, RIP[1], weight=2)
+        assert known() == before + 3
+        world.ipvs.services.flush()
+        del svc
+        world.pass_time(1000)
+        for _ in range(4):
+            world.now += 61 * 10**9
+            world.ipvs.services.expire_trash(world.now)
+        assert known() == before
+    finally:
+        gc.enable()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 from collections.abc import Collection
 
 import pytest
@@ -14,6 +16,7 @@ from uvs.netfilter.tool import NetfilterError, ToolError
 
 WEB = Element("service", AF_INET, 6, socket.inet_aton("192.0.2.1"), 80)
 FTP = Element("service", AF_INET, 6, socket.inet_aton("192.0.2.1"), 21)
+PATIENCE_S = 15.0  # for what must come
 ANY = Element("service", AF_INET, 17, socket.inet_aton("192.0.2.1"), 0)
 
 
@@ -131,6 +134,49 @@ def test_check_puts_back(backend: Notebook, started: Diversion) -> None:
     backend.whole = False
     assert (started.check(), started.check(), started.put_back) == (True, False, 1)
     assert backend.said == [("install", set(), set())]
+
+
+def test_apart_from_the_loop(backend: Notebook, started: Diversion, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop goes on while a program runs; who cannot wait for its end takes its turn after it."""
+    entered, leave = threading.Event(), threading.Event()
+    change = backend.change
+
+    def slow(plan: Plan, added: Collection[Entry], removed: Collection[Entry]) -> None:
+        entered.set()
+        assert leave.wait(PATIENCE_S)
+        change(plan, added, removed)
+
+    async def burst() -> bool:
+        monkeypatch.setattr(backend, "change", slow)
+        started.add(WEB)
+        running = asyncio.create_task(started.flushed())
+        while not entered.is_set():
+            await asyncio.sleep(0)
+        started.discard(WEB)
+        started.add(FTP)
+        checked = asyncio.create_task(started.checked())
+        assert backend.said == []
+        threading.Timer(0.05, leave.set).start()
+        started.flush()
+        await running
+        return await checked
+
+    assert asyncio.run(burst()) is False
+    assert backend.said == [
+        ("change", {*WEB.entries()}, set()),
+        ("change", {FTP.entry()}, {WEB.entry()}),
+    ]
+    started.stop()
+    assert backend.said[2:] == [("remove", set(), set())]
+
+
+def test_apart_from_the_loop_a_refusal_is_told(backend: Notebook, started: Diversion) -> None:
+    backend.refuses = backend.full = True
+    started.add(WEB)
+    with pytest.raises(NetfilterError):
+        asyncio.run(started.flushed())
+    with pytest.raises(NetfilterError):
+        asyncio.run(started.checked())
 
 
 def test_unknown_back_end() -> None:

@@ -59,3 +59,4 @@ def test_plan_knows_services_and_marks_of_each_family() -> None:
     plan.exclude(entries[1])
     assert not plan.has_service(AF_INET6)
     assert plan.entries == {entries[2]}
+    assert (plan.counts[Set.REALS, AF_INET], plan.counts[Set.MARKS, AF_INET6]) == (1, 0)
