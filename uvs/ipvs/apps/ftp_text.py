@@ -67,9 +67,9 @@ def port_command(text: bytes, af: int) -> Place | None:
 
 
 def passive_reply(text: bytes, mode: Mode, af: int) -> Place | None:
-    """`227` or `229`, as asked for, at the start of a server's packet."""
+    """`227` (IPv4) or `229`, as asked for, at the start of a server's packet."""
     if mode == Mode.PASV:
-        return _plain(text, b"227 ", b"(")
+        return _plain(text, b"227 ", b"(") if af == AF_INET else None
     return _extended(text, b"229 ", b"(", af) if mode == Mode.EPSV else None
 
 

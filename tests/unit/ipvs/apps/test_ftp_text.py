@@ -3,7 +3,7 @@
 import socket
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from uvs.ipvs.apps.ftp_text import Mode, passive_command, passive_reply, port_command
@@ -146,6 +146,7 @@ def test_port_command_of_ipv6(text, found):
         ("227 (198,19,0,11,4,24,5)\r\n", Mode.PASV, V4, ("198.19.0.11", 1048)),
         ("227 =198,19,0,11,4,25\r\n", Mode.PASV, V4, ("198.19.0.11", 1049)),
         ("227 (198,19,0,267,4,1)\r\n", Mode.PASV, V4, None),
+        ("227 (198,19,0,11,4,1)\r\n", Mode.PASV, V6, None),  # PASV has no place for an IPv6 address
         ("229 ((|||1061|)\r\n", Mode.EPSV, V4, (None, 1061)),
         ("229 ( |||1064|)\r\n", Mode.EPSV, V4, None),
         ("229 (!!!1065!)\r\n", Mode.EPSV, V4, (None, 1065)),
@@ -172,6 +173,7 @@ WORDS = [b"PORT ", b"EPRT ", b"PASV\r\n", b"EPSV", b"227 ", b"229 ", b"(", b"|",
     st.lists(st.sampled_from(WORDS) | st.binary(max_size=8), max_size=30).map(b"".join),
     st.sampled_from([V4, V6]),
 )
+@example(b"227 0,,,,, ", V6)
 def test_whatever_comes_is_read_or_left(text, af):
     passive_command(text, af)
     size = 4 if af == V4 else 16
