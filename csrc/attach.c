@@ -3,6 +3,7 @@
  * attach.c - take over the arena of an earlier run: believe no record unchecked, rebuild
  * chains, wheel, free list and counters from the entries.
  */
+#include "packet.h"
 #include "table.h"
 
 #define CONN_FLAGS                                                                            \
@@ -15,7 +16,7 @@
 
 static bool flags_ok(uint32_t flags)
 {
-	return !(flags & ~(uint32_t)CONN_FLAGS) && (flags & UVS_CONN_F_FWD_MASK) <= UVS_CONN_F_BYPASS;
+	return !(flags & ~(uint32_t)CONN_FLAGS);
 }
 
 static bool addr_ok(uint8_t af, const union uvs_addr *a)
@@ -23,42 +24,44 @@ static bool addr_ok(uint8_t af, const union uvs_addr *a)
 	return af == UVS_AF_INET6 || !(a->w[1] | a->w[2] | a->w[3]);
 }
 
+/* Of a connection or a template, whose 0 is that of a service by mark.  AH and ESP have none: they follow
+ * UDP 500. */
+static bool protocol_ok(uint8_t protocol)
+{
+	return protocol == 0 || protocol == IP_TCP || protocol == IP_UDP || protocol == IP_SCTP;
+}
+
 static bool state_ok(const struct uvs_conn *c)
 {
 	if (c->flags & UVS_CONN_F_TEMPLATE)
-		return c->state <= 1;
+		return c->state <= 1 && protocol_ok(c->protocol);
 	switch (c->protocol) {
-	case 6: return c->state < UVS_TCP_STATES;
-	case 17: return c->state < UVS_UDP_STATES;
-	case 132: return c->state < UVS_SCTP_STATES;
+	case IP_TCP: return c->state < UVS_TCP_STATES;
+	case IP_UDP: return c->state < UVS_UDP_STATES;
+	case IP_SCTP: return c->state < UVS_SCTP_STATES;
 	default: return false;
 	}
 }
 
-static bool protocol_ok(uint8_t protocol)
-{
-	return protocol == 0 || protocol == 6 || protocol == 17 || protocol == 132;
-}
-
 static bool conn_ok(const struct uvs_table *t, const struct uvs_conn *c)
 {
-	return AF_OK(c->af) && AF_OK(c->daf) && protocol_ok(c->protocol) && flags_ok(c->flags) &&
-	       state_ok(c) && addr_ok(c->af, &c->caddr) && addr_ok(c->af, &c->vaddr) &&
-	       addr_ok(c->daf, &c->daddr) &&
+	return AF_OK(c->af) && AF_OK(c->daf) && flags_ok(c->flags) && state_ok(c) &&
+	       addr_ok(c->af, &c->caddr) && addr_ok(c->af, &c->vaddr) && addr_ok(c->daf, &c->daddr) &&
 	       (!(c->flags & (UVS_CONN_F_NO_CPORT | UVS_CONN_F_TEMPLATE)) || c->cport == 0) &&
 	       c->deadline <= t->now + UINT32_MAX * MS_NS;
 }
 
+/* Commands may name any protocol, method and kind of tunnel: so may records. */
 static bool dest_ok(const struct uvs_dest *d)
 {
-	return AF_OK(d->af) && AF_OK(d->vaf) && protocol_ok(d->protocol) && addr_ok(d->af, &d->addr) &&
-	       addr_ok(d->vaf, &d->vaddr) && flags_ok(d->conn_flags) && d->weight >= 0 && d->tun_type <= 2 &&
-	       !(d->flags & ~(uint32_t)(UVS_DEST_F_AVAILABLE | UVS_DEST_F_OVERLOAD));
+	return AF_OK(d->af) && AF_OK(d->vaf) && addr_ok(d->af, &d->addr) && addr_ok(d->vaf, &d->vaddr) &&
+	       flags_ok(d->conn_flags) && d->weight >= 0 && d->last_weight >= 0 &&
+	       !(d->flags & ~(UVS_DEST_F_AVAILABLE | UVS_DEST_F_OVERLOAD));
 }
 
 static bool service_ok(const struct uvs_service *s)
 {
-	return AF_OK(s->af) && protocol_ok(s->protocol) && addr_ok(s->af, &s->addr);
+	return AF_OK(s->af) && addr_ok(s->af, &s->addr);
 }
 
 /* One record by itself; what only this process knows is cleared. */
@@ -131,9 +134,9 @@ static void conn_attach(struct uvs_table *t, struct uvs_conn *c)
 	if (!uvs_dest_at(t, c->dest))
 		c->dest = 0;
 	/* The process may have died between the store of the state and that of the flag. */
-	if (c->dest && !(c->flags & UVS_CONN_F_TEMPLATE) && c->protocol != 17) {
+	if (c->dest && !(c->flags & UVS_CONN_F_TEMPLATE) && c->protocol != IP_UDP) {
 		c->flags &= ~(uint32_t)UVS_CONN_F_INACTIVE;
-		if (!(c->protocol == 6 ? tcp_active(c->state) : sctp_active(c->state)))
+		if (!(c->protocol == IP_TCP ? tcp_active(c->state) : sctp_active(c->state)))
 			c->flags |= UVS_CONN_F_INACTIVE;
 	}
 	conn_count(t, c, 1);

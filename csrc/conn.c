@@ -4,11 +4,9 @@
  * counters and thresholds; statistics.
  */
 #include <string.h>
+#include "packet.h"
 #include "table.h"
 
-#define IPPROTO_UDP_ 17
-#define IPPROTO_ESP_ 50
-#define IPPROTO_AH_ 51
 #define ISAKMP 500
 
 #define NEW_TIMEOUT_MS 3000    /* ip_vs_conn_new: until a state machine says more */
@@ -36,8 +34,8 @@ static inline bool key_of(struct key *k, const struct uvs_iphdr *iph)
 	k->daddr = inverse ? &iph->saddr : &iph->daddr;
 	k->sport = inverse ? iph->dport : iph->sport;
 	k->dport = inverse ? iph->sport : iph->dport;
-	if (k->protocol == IPPROTO_ESP_ || k->protocol == IPPROTO_AH_) {
-		k->protocol = IPPROTO_UDP_;
+	if (k->protocol == IP_ESP || k->protocol == IP_AH) {
+		k->protocol = IP_UDP;
 		k->sport = k->dport = ISAKMP;
 		return true;
 	}
@@ -227,7 +225,7 @@ static uint32_t inherited(const struct uvs_dest *d, uint8_t protocol, uint32_t f
 {
 	uint32_t from = d->conn_flags;
 
-	if (protocol != IPPROTO_UDP_ || flags & UVS_CONN_F_TEMPLATE)
+	if (protocol != IP_UDP || flags & UVS_CONN_F_TEMPLATE)
 		from &= ~(uint32_t)UVS_CONN_F_ONE_PACKET;
 	if (flags & UVS_CONN_F_SYNC) {
 		/* A synced connection brings its activity and takes the method from here. */
@@ -473,4 +471,22 @@ void uvs_conn_stats(struct uvs_table *t, const struct uvs_conn *c)
 	s = uvs_service_at(t, d->service);
 	if (s)
 		s->stats.conns++;
+}
+
+void uvs_stats_add(struct uvs_stats *s, const struct uvs_stats *by)
+{
+	s->conns += by->conns;
+	s->inpkts += by->inpkts;
+	s->outpkts += by->outpkts;
+	s->inbytes += by->inbytes;
+	s->outbytes += by->outbytes;
+}
+
+void uvs_stats_sub(struct uvs_stats *s, const struct uvs_stats *by)
+{
+	s->conns -= by->conns;
+	s->inpkts -= by->inpkts;
+	s->outpkts -= by->outpkts;
+	s->inbytes -= by->inbytes;
+	s->outbytes -= by->outbytes;
 }

@@ -2,6 +2,7 @@
  *
  * defence.c - drop entries under a flood (ip_vs_conn.c, ip_vs_random_dropentry).
  */
+#include "packet.h"
 #include "table.h"
 
 #define SHARE 32              /* a call looks at one in so many records */
@@ -50,12 +51,12 @@ static bool drop(struct uvs_table *t, const struct uvs_conn *c, uint64_t now)
 			return todrop(t, c, now);
 		return !(c->state & TEMPLATE_ASSURED);
 	}
-	if (c->protocol == 6) {
+	if (c->protocol == IP_TCP) {
 		if (c->state == TCP_SYN_RECV || c->state == TCP_SYNACK)
 			return true;
 		return c->state == TCP_ESTABLISHED && todrop(t, c, now);
 	}
-	if (c->protocol == 132) {
+	if (c->protocol == IP_SCTP) {
 		if (c->state == SCTP_INIT1 || c->state == SCTP_INIT)
 			return true;
 		return c->state == SCTP_ESTABLISHED && todrop(t, c, now);

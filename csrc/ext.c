@@ -37,14 +37,7 @@ uint64_t ext_pe_bucket(const struct uvs_table *t, const uint8_t *pe, uint32_t le
 	}
 	m = (uint64_t)len << 56;
 	memcpy(&m, pe + at, len - at);
-	v3 ^= m;
-	SIP_ROUND(v0, v1, v2, v3);
-	v0 ^= m;
-	v2 ^= 0xff;
-	SIP_ROUND(v0, v1, v2, v3);
-	SIP_ROUND(v0, v1, v2, v3);
-	SIP_ROUND(v0, v1, v2, v3);
-	return (v0 ^ v1 ^ v2 ^ v3) & t->bucket_mask;
+	return sip_finish(v0, v1, v2, v3, m) & t->bucket_mask;
 }
 
 uint32_t uvs_conn_pe(const struct uvs_table *t, const struct uvs_conn *c, uint8_t *out)

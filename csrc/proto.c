@@ -2,6 +2,7 @@
  *
  * proto.c - what the state machines share (ip_vs_proto.c), and which one a packet runs.
  */
+#include "packet.h"
 #include "table.h"
 
 int proto_dir(struct uvs_conn *c, int dir)
@@ -48,20 +49,20 @@ void uvs_set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struc
 {
 	if (c->flags & UVS_CONN_F_TEMPLATE)
 		return;
-	if (iph->protocol == 17)
+	if (iph->protocol == IP_UDP)
 		udp_set_state(t, c, dir);
-	else if (iph->protocol == 6 && iph->flags & UVS_HDR_L4)
+	else if (iph->protocol == IP_TCP && iph->flags & UVS_HDR_L4)
 		tcp_set_state(t, c, dir, iph);
-	else if (iph->protocol == 132 && iph->flags & UVS_HDR_L4)
+	else if (iph->protocol == IP_SCTP && iph->flags & UVS_HDR_L4)
 		sctp_set_state(t, c, dir, iph);
 }
 
 const char *uvs_state_name(int protocol, int state)
 {
 	switch (protocol) {
-	case 6: return tcp_state_name(state);
-	case 17: return udp_state_name(state);
-	case 132: return sctp_state_name(state);
+	case IP_TCP: return tcp_state_name(state);
+	case IP_UDP: return udp_state_name(state);
+	case IP_SCTP: return sctp_state_name(state);
 	default: return NULL;
 	}
 }
@@ -69,9 +70,9 @@ const char *uvs_state_name(int protocol, int state)
 uint32_t *uvs_timeouts(struct uvs_table *t, int protocol)
 {
 	switch (protocol) {
-	case 6: return t->tcp_timeout;
-	case 17: return t->udp_timeout;
-	case 132: return t->sctp_timeout;
+	case IP_TCP: return t->tcp_timeout;
+	case IP_UDP: return t->udp_timeout;
+	case IP_SCTP: return t->sctp_timeout;
 	default: return NULL;
 	}
 }

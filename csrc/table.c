@@ -113,6 +113,11 @@ struct uvs_stats *uvs_table_total(struct uvs_table *t)
 	return &t->header->total;
 }
 
+struct uvs_stats *uvs_table_zeroed(struct uvs_table *t)
+{
+	return &t->header->zeroed;
+}
+
 uint32_t record_new(struct uvs_table *t)
 {
 	uint32_t i = t->free;

@@ -27,7 +27,7 @@
 #define AF_OK(af) ((af) == UVS_AF_INET || (af) == UVS_AF_INET6)
 
 /* Layout of the header and of the records: raise it with every change of either. */
-#define ARENA_LAYOUT 2
+#define ARENA_LAYOUT 3
 #define ARENA_MAGIC 0x616e657261737675ull /* "uvsarena", also tells the byte order */
 
 struct arena_header {
@@ -36,7 +36,7 @@ struct arena_header {
 	uint8_t boot_id[16];
 	uint32_t records; /* that are allocated, this page included; a larger file is a growth cut short */
 	uint32_t pad;
-	struct uvs_stats total;
+	struct uvs_stats total, zeroed;
 };
 
 union record {
@@ -135,6 +135,19 @@ static inline bool addr_equal(uint8_t af, const union uvs_addr *a, const union u
 		v2 = ROTL64(v2, 32);      \
 	} while (0)
 
+/* The last word, and what is folded out of the state. */
+static inline uint64_t sip_finish(uint64_t v0, uint64_t v1, uint64_t v2, uint64_t v3, uint64_t m)
+{
+	v3 ^= m;
+	SIP_ROUND(v0, v1, v2, v3);
+	v0 ^= m;
+	v2 ^= 0xff;
+	SIP_ROUND(v0, v1, v2, v3);
+	SIP_ROUND(v0, v1, v2, v3);
+	SIP_ROUND(v0, v1, v2, v3);
+	return v0 ^ v1 ^ v2 ^ v3;
+}
+
 /* The bucket, over what the kernel hashes (ip_vs_conn_hashkey): client address and port,
  * protocol; so one chain serves both directions. */
 static inline uint64_t bucket_of(const struct uvs_table *t, uint8_t af, uint8_t protocol,
@@ -153,14 +166,7 @@ static inline uint64_t bucket_of(const struct uvs_table *t, uint8_t af, uint8_t 
 	} else {
 		m |= (uint64_t)caddr->w[0] << 32;
 	}
-	v3 ^= m;
-	SIP_ROUND(v0, v1, v2, v3);
-	v0 ^= m;
-	v2 ^= 0xff;
-	SIP_ROUND(v0, v1, v2, v3);
-	SIP_ROUND(v0, v1, v2, v3);
-	SIP_ROUND(v0, v1, v2, v3);
-	return (v0 ^ v1 ^ v2 ^ v3) & t->bucket_mask;
+	return sip_finish(v0, v1, v2, v3, m) & t->bucket_mask;
 }
 
 /* ext.c: what does not fit into an entry.  ext_pe_new: pieces for the entry in record `owner`, 0 when

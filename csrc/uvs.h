@@ -228,13 +228,13 @@ struct uvs_dest {
 	uint8_t tun_type, tun_flags;
 	union uvs_addr addr, vaddr;
 	struct uvs_stats stats;
-	uint32_t conn_flags; /* FWD method and what a new connection inherits */
-	int32_t weight;
+	uint16_t conn_flags; /* FWD method and what a new connection inherits */
+	uint16_t flags; /* UVS_DEST_F_* */
+	int32_t weight, last_weight; /* the latter: the last that was not 0 */
 	uint32_t u_threshold, l_threshold;
 	int32_t activeconns, inactconns, persistconns;
 	uint32_t refcnt; /* entries that point here */
 	uint32_t service; /* record of the service */
-	uint32_t flags; /* UVS_DEST_F_* */
 };
 
 struct uvs_service {
@@ -302,7 +302,10 @@ struct uvs_table *uvs_table_open(const char *path, uint32_t conn_max, const uint
 				 char *msg, size_t msglen);
 void uvs_table_close(struct uvs_table *t);
 void uvs_table_info(const struct uvs_table *t, struct uvs_table_info *info);
-struct uvs_stats *uvs_table_total(struct uvs_table *t); /* kept in the arena's header */
+/* Kept in the arena's header: everything since it was made, and what of that was counted before the
+ * last zeroing. */
+struct uvs_stats *uvs_table_total(struct uvs_table *t);
+struct uvs_stats *uvs_table_zeroed(struct uvs_table *t);
 
 /* Records by index, checked: NULL unless the record is of that kind. */
 struct uvs_conn *uvs_conn_at(struct uvs_table *t, uint32_t i);
@@ -380,6 +383,9 @@ uint32_t uvs_drop_entry(struct uvs_table *t, uint64_t now, uint32_t random);
 void uvs_in_stats(struct uvs_table *t, const struct uvs_conn *c, uint32_t bytes);
 void uvs_out_stats(struct uvs_table *t, const struct uvs_conn *c, uint32_t bytes);
 void uvs_conn_stats(struct uvs_table *t, const struct uvs_conn *c);
+/* Each counter more, or less, by another's; they wrap. */
+void uvs_stats_add(struct uvs_stats *s, const struct uvs_stats *by);
+void uvs_stats_sub(struct uvs_stats *s, const struct uvs_stats *by);
 
 /* ------------------------------------------------------------ state machines */
 

@@ -25,6 +25,7 @@ from uvs.diverted import Diverted
 from uvs.egress import Egress, FragmentWatch
 from uvs.engine.core import Conn, Table, Why
 from uvs.errors import UserError
+from uvs.ipvs.estimator import ROW_NS
 from uvs.ipvs.hooks import nf_hook
 from uvs.ipvs.services import Dest, Service
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict
@@ -39,7 +40,7 @@ log = logging.getLogger("uvs")
 MARK = 0x4000_0000  # the bit that says "sent by uvs"
 CONN_MAX = 1 << 28  # RECORDS_MAX, csrc/table.h
 FLUSHES = 32  # of the rules a second, for single connections
-TICK_S, SECOND_S, ESTIMATE_S = 0.1, 1.0, 2.0
+TICK_S, SECOND_S = 0.1, 1.0
 SLICE_S = 0.002  # of a chore
 SWITCH_S = 0.0005  # for so long the thread that changes rules may keep the interpreter from packets
 
@@ -203,7 +204,7 @@ class Director:
         for fd, ready in ((driver.fileno(), driver.run), (egress.fileno(), egress.events)):
             loop.add_reader(fd, ready)
             self._undo.callback(loop.remove_reader, fd)
-        for period, work in ((TICK_S, self._tick), (SECOND_S, self._second), (ESTIMATE_S, self._estimate)):
+        for period, work in ((TICK_S, self._tick), (SECOND_S, self._second), (ROW_NS / 1e9, self._estimate)):
             self._undo.callback(_every(loop, period, work))
 
     # ---- packets

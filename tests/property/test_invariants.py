@@ -99,12 +99,12 @@ class Director(World):
             ],
             "dests": sorted(
                 (d.rec.index, d.rec.refcnt, d.rec.activeconns, d.rec.inactconns, d.rec.persistconns, d.rec.flags,
-                 d.rec.weight, d.rec.stats)
+                 d.rec.weight, d.rec.last_weight, d.rec.stats)
                 for d in self.dests()
                 if d.available or d.rec.refcnt
             ),
             "entries": conns,
-            "total": self.table.total,
+            "total": (self.table.total.raw, self.table.total.stats),
             # Automatic defence looks at the memory anew: 2 is 1 that found little.
             "sysctls": {
                 name: "1" if name in KNOBS and value == "2" else value
@@ -289,14 +289,14 @@ class Invariants(RuleBasedStateMachine):
         w.ipvs.recorder.want = int(watched)
         dests = {d.rec.index: (d, d.rec.stats, d.rec.weight, d.overloaded, d.available) for d in w.dests()}
         services = [(svc, svc.rec.stats) for svc in w.ipvs.services]
-        templates, total = templates_of(list(w.table.conns())), w.table.total
+        templates, total = templates_of(list(w.table.conns())), w.table.total.raw
         out = w.at(hook, data, mark=mark, indev=indev)
         assert out.verdict in Verdict
         assert out.why != Why.NONE
         assert (out.verdict == Verdict.ACCEPT) or out.content is None
         for _, sent in w.skb.sends:
             assert Packet().load(sent) == 0
-        added = [new - old for old, new in zip(total, w.table.total, strict=True)]
+        added = [new - old for old, new in zip(total, w.table.total.raw, strict=True)]
         for rows in (
             [(old, svc.rec.stats) for svc, old in services],
             [(old, d.rec.stats) for d, old, *_ in dests.values()],

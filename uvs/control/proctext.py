@@ -129,7 +129,7 @@ def ip_vs_stats_percpu(ipvs: NetnsIpvs) -> Iterator[str]:
     total = ipvs.services.total
     yield "    " + _TOTALS + "CPU " + "   " + _COLUMNS
     for cpu in range(max(ipvs.sysctl.cpus, default=0) + 1):
-        yield f"{cpu:3X} " + _row(ipvs.table.total if cpu == 0 else (0,) * 5)
+        yield f"{cpu:3X} " + _row(ipvs.table.total.raw if cpu == 0 else (0,) * 5)
     yield "  ~ " + _row(total.counters) + "\n    " + _RATES + "    " + _row(total.rates)
 
 

@@ -75,6 +75,10 @@ class AppData:
         lib.uvs_seq_resized(self._c, seq, diff)
 
 
+def _five(s: Any) -> tuple[int, int, int, int, int]:
+    return s.conns, s.inpkts, s.outpkts, s.inbytes, s.outbytes
+
+
 class _Record:
     __slots__ = ("_c", "_table", "index")
 
@@ -83,9 +87,13 @@ class _Record:
 
     @property
     def stats(self) -> tuple[int, int, int, int, int]:
-        """conns, inpkts, outpkts, inbytes, outbytes since the record was made."""
-        s = self._c.stats
-        return s.conns, s.inpkts, s.outpkts, s.inbytes, s.outbytes
+        """conns, inpkts, outpkts, inbytes, outbytes since the record was made, less what was discounted."""
+        return _five(self._c.stats)
+
+    def discount(self, counted: tuple[int, int, int, int, int]) -> None:
+        """Count from there: what was counted before a zeroing is not shown again, by a later run neither."""
+        by = ffi.new("struct uvs_stats *", counted)
+        lib.uvs_stats_sub(ffi.addressof(self._c, "stats"), by)
 
 
 class DestRecord(_Record):
@@ -94,6 +102,7 @@ class DestRecord(_Record):
     __slots__ = ()
 
     weight = number("weight", "weight")
+    last_weight = number("last_weight", "the last weight that was not 0, or what it was added with")
     u_threshold = number("u_threshold", "upper connection threshold, 0 = none")
     l_threshold = number("l_threshold", "lower connection threshold, 0 = none")
     activeconns = number("activeconns", "active connections")
@@ -152,6 +161,31 @@ class ServiceRecord(_Record):
         lib.uvs_service_free(self._table._t, self.index)
 
 
+class Total:
+    """The counters of everything, in the arena's header."""
+
+    __slots__ = ("_counted", "_zeroed")
+
+    def __init__(self, counted: Any, zeroed: Any) -> None:
+        self._counted, self._zeroed = counted, zeroed
+
+    @property
+    def raw(self) -> tuple[int, int, int, int, int]:
+        """conns, inpkts, outpkts, inbytes, outbytes since the arena was made, zeroed or not."""
+        return _five(self._counted)
+
+    @property
+    def stats(self) -> tuple[int, int, int, int, int]:
+        """The same without what was discounted."""
+        shown = ffi.new("struct uvs_stats *", self._counted[0])
+        lib.uvs_stats_sub(shown, self._zeroed)
+        return _five(shown)
+
+    def discount(self, counted: tuple[int, int, int, int, int]) -> None:
+        """Count from there."""
+        lib.uvs_stats_add(self._zeroed, ffi.new("struct uvs_stats *", counted))
+
+
 class TableError(OSError):
     """The arena cannot be opened; the text says why and what to do."""
 
@@ -196,10 +230,9 @@ class Table:
         return {name: getattr(self._info, name) for name, _ in ffi.typeof("struct uvs_table_info").fields}
 
     @property
-    def total(self) -> tuple[int, int, int, int, int]:
-        """conns, inpkts, outpkts, inbytes, outbytes of everything."""
-        s = lib.uvs_table_total(self._t)
-        return s.conns, s.inpkts, s.outpkts, s.inbytes, s.outbytes
+    def total(self) -> Total:
+        """The counters of everything."""
+        return Total(lib.uvs_table_total(self._t), lib.uvs_table_zeroed(self._t))
 
     # ---- records
 

@@ -330,7 +330,7 @@ def ip_vs_route_me_harder(ipvs: NetnsIpvs, skb: Skb, why: Why) -> Verdict:
 
 def _tell_server(ipvs: NetnsIpvs, skb: Skb, iph: Header, pp: protocols.Protocol) -> Verdict:
     """sysctl nat_icmp_send: a NAT server's packet of no connection is answered."""
-    if not iph.flags & Hdr.PORTS or not ipvs.services.real_service(
+    if not iph.flags & Hdr.PORTS or not ipvs.services.rs_table.real_service(
         iph.af, iph.protocol, iph.saddr, iph.sport
     ):
         return skb.accept(Why.NO_CONN)

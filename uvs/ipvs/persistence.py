@@ -115,7 +115,7 @@ def ip_vs_rs_conn_out(ipvs: NetnsIpvs, skb: Skb, iph: Header) -> Conn | None:
     one. None: it may not, or the engine refused the packet."""
     if skb.hook == Hook.LOCAL_IN or not iph.flags & Hdr.PORTS:
         return None
-    dest = ipvs.services.real_service(iph.af, iph.protocol, iph.saddr, iph.sport)
+    dest = ipvs.services.rs_table.real_service(iph.af, iph.protocol, iph.saddr, iph.sport)
     if dest is None or dest.svc.pe is None or iph.protocol not in dest.svc.pe.conn_out:
         return None
     return ip_vs_new_conn_out(ipvs, dest, skb, iph)

@@ -1,4 +1,4 @@
-"""Virtual services, destinations, and the trash of deleted destinations (ip_vs_ctl.c).
+"""Virtual services and destinations (ip_vs_ctl.c).
 
 The control side: what `ipvsadm` changes. Addresses are packed bytes, ports host order.
 """
@@ -12,9 +12,7 @@ from dataclasses import dataclass, field, replace
 from uvs.engine.core import (
     AF_INET,
     AF_INET6,
-    TUN_GRE,
     TUN_GUE,
-    TUN_IPIP,
     ConnFlag,
     DestFlag,
     DestRecord,
@@ -22,8 +20,9 @@ from uvs.engine.core import (
     Table,
 )
 from uvs.ipvs import pe, scheduling
-from uvs.ipvs.estimator import Estimator
+from uvs.ipvs.estimator import Estimator, Rows
 from uvs.ipvs.route import Route, Routes
+from uvs.ipvs.rs_table import RsTable
 from uvs.ipvs.spec import SVC_F_HASHED, SVC_F_ONEPACKET, SVC_F_PERSISTENT
 from uvs.ipvs.spec import DestSpec as DestSpec
 from uvs.ipvs.spec import IpvsError as IpvsError
@@ -44,7 +43,6 @@ class Dest:
     spec: DestSpec
     rec: DestRecord
     est: Estimator
-    last_weight: int
     idle_since: int = 0  # in the trash: when it was found unused, ns
     route: Route | None = None  # tunnels: as the last packet found it (dest_dst)
 
@@ -128,13 +126,15 @@ class Services:
         self.clock = clock
         self.sysctl = sysctl
         self.observers: list[Observer] = []
-        self.total = Estimator()
+        self.rows = Rows(clock())
+        self.total = Estimator(table.total.stats)
+        self.rows.add(self.total, table.total)
+        self.rs_table = RsTable()
         self.trash = Trash()
         self.ftp_services = 0
         self.port0_services = 0
         self._services: dict[tuple[int, int, bytes, int, int], Service] = {}
         self._dests: dict[int, Dest] = {}  # by record
-        self._real: dict[tuple[int, bytes], dict[Dest, None]] = {}  # by address, oldest first: rs_table
 
     def __iter__(self) -> Iterator[Service]:
         return iter(self._services.values())
@@ -203,6 +203,7 @@ class Services:
         svc.scheduler = self._scheduler(svc, spec.sched_name)
         svc.pe = pe.find(spec.pe_name)
         self._services[key.lookup] = svc
+        self.rows.add(svc.est, rec)
         self._count(svc, 1)
         self._tell("add_service", svc)
         return svc
@@ -244,6 +245,7 @@ class Services:
         del self._services[svc.key.lookup]
         self._count(svc, -1)
         svc.scheduler = None
+        self.rows.remove(svc.est)
         dests, svc.dests = svc.dests, []
         svc.by_id.clear()
         for dest in dests:
@@ -267,28 +269,21 @@ class Services:
         """ip_vs_zero_service, or everything and the total: counters count from now."""
         services = list(self) if key is None else [self.get(key)]
         for svc in services:
-            svc.est.zero()
+            svc.rec.discount(svc.est.zero())
             for dest in svc.dests:
-                dest.est.zero()
+                dest.rec.discount(dest.est.zero())
         if key is None:
-            self.total.zero()
+            self.table.total.discount(self.total.zero())
 
     def estimate(self) -> None:
         """Take the two-second snapshot of every counter (ip_vs_est.c), unless run_estimation says no."""
-        for _ in self.estimating():
-            pass
+        if self.sysctl.estimating:
+            for _ in self.rows.all():
+                pass
 
     def estimating(self) -> Iterator[None]:
-        """The same in steps, a service each, so that thousands hold no packet up."""
-        if not self.sysctl.estimating:
-            return
-        self.total.sample(self.table.total)
-        for svc in list(self):
-            if self._services.get(svc.key.lookup) is svc:
-                svc.est.sample(svc.rec.stats)
-                for dest in svc.dests:
-                    dest.est.sample(dest.rec.stats)
-            yield
+        """Of those whose turn it is, in steps; to be asked ten times a second."""
+        return self.rows.due(self.clock()) if self.sysctl.estimating else iter(())
 
     # ---- destinations
 
@@ -305,7 +300,8 @@ class Services:
             rec = self.table.dest_new()
             if rec is None:
                 raise IpvsError(errno.ENOMEM, "the table is full: raise conn_max")
-            dest = Dest(svc, spec, rec, Estimator(), spec.weight)
+            dest = Dest(svc, spec, rec, Estimator())
+        dest.rec.last_weight = spec.weight
         return self._link_dest(svc, dest, spec)
 
     def _link_dest(self, svc: Service, dest: Dest, spec: DestSpec) -> Dest:
@@ -313,10 +309,10 @@ class Services:
         self._dests[dest.rec.index] = dest
         dest.rec.flags |= DestFlag.AVAILABLE
         self._update_dest(dest, spec)
-        dest.last_weight = spec.weight
+        self.rows.add(dest.est, dest.rec)
         svc.dests.insert(0, dest)
         svc.by_id[dest.id] = dest
-        self._real.setdefault(dest.id[:2], {})[dest] = None
+        self.rs_table.add(dest)
         if svc.scheduler:
             svc.scheduler.add_dest(dest)
         self._tell("add_dest", svc, dest)
@@ -329,9 +325,7 @@ class Services:
         dest = self._dest(svc, spec)
         old = dest.spec
         if (spec.fwd, spec.tun_type, spec.tun_port) != (old.fwd, old.tun_type, old.tun_port):
-            here = self._real[dest.id[:2]]
-            del here[dest]
-            here[dest] = None
+            self.rs_table.add(dest)
         self._update_dest(dest, spec)
         if svc.scheduler:
             svc.scheduler.upd_dest(dest)
@@ -381,34 +375,9 @@ class Services:
         rec.overload()
         rec.weight = spec.weight
         if spec.weight:
-            dest.last_weight = spec.weight
+            rec.last_weight = spec.weight
         dest.route = None
         dest.spec = spec
-
-    def real_service(self, af: int, protocol: int, addr: bytes, port: int) -> Dest | None:
-        """ip_vs_find_real_service: the NAT server of that address, the newest of any service."""
-        return next(
-            (
-                d
-                for d in reversed(self._real.get((af, addr), ()))
-                if d.fwd == ConnFlag.MASQ
-                and d.spec.port == port
-                and (d.svc.key.fwmark or d.svc.key.protocol == protocol)
-            ),
-            None,
-        )
-
-    def find_tunnel(self, af: int, addr: bytes, port: int) -> int | None:
-        """ip_vs_find_tunnel: the type (`TUN_*`) of the tunnel to that address, or None.
-
-        `port`: the gue port, 0 for ipip and gre. Of several the one that was made, or made anew, last.
-        """
-        types = (TUN_GUE,) if port else (TUN_IPIP, TUN_GRE)  # others are not hashed (ip_vs_rs_hash)
-        for dest in reversed(self._real.get((af, addr), ())):
-            spec = dest.spec
-            if dest.fwd == ConnFlag.TUNNEL and spec.tun_port == port and spec.tun_type in types:
-                return spec.tun_type
-        return None
 
     # ---- after a restart
 
@@ -418,7 +387,6 @@ class Services:
         Records of a re-attached arena are claimed by identity, so that connections keep their real servers;
         destinations that only the arena knows are deleted ones whose connections live on.
         """
-        self.total = Estimator(self.table.total)
         services = {_service_identity(r): r for r in self.table.services()}
         dests = {_dest_identity(r): r for r in self.table.dests()}
         for svc_spec, dest_specs in saved:
@@ -432,20 +400,21 @@ class Services:
                 if dest_rec is None:
                     raise IpvsError(errno.ENOMEM, "the table is full: raise conn_max")
                 est = Estimator(dest_rec.stats)
-                self._link_dest(svc, Dest(svc, dest_spec, dest_rec, est, dest_spec.weight), dest_spec)
+                self._link_dest(svc, Dest(svc, dest_spec, dest_rec, est), dest_spec)
         for (lookup, af, addr, port), orphan in dests.items():
             if not orphan.refcnt:
                 orphan.free()
                 continue
-            owner = services.get(lookup) or self.table.service_new()
+            alive = self._services.get(lookup)
+            owner = alive.rec if alive else services.get(lookup) or self.table.service_new()
             if owner is None:
                 continue
-            services[lookup] = owner
-            gone = Service(
-                ServiceSpec(ServiceKey(lookup[0], orphan.protocol, *lookup[2:])), owner, Estimator()
-            )
+            if not alive:
+                services[lookup] = owner
+            key = ServiceKey(lookup[0], orphan.protocol, *lookup[2:])
             spec = DestSpec(af, addr, port, orphan.conn_flags & ConnFlag.FWD_MASK, orphan.weight)
-            dest = Dest(gone, spec, orphan, Estimator(), orphan.weight)
+            svc = alive or Service(ServiceSpec(key), owner, Estimator())
+            dest = Dest(svc, spec, orphan, Estimator(orphan.stats))
             self._dests[orphan.index] = dest
             self._bury(dest)
         for unclaimed in services.values():
@@ -457,13 +426,11 @@ class Services:
             if svc.scheduler:
                 svc.scheduler.tick(now)
 
-    # ---- the trash (ip_vs_ctl.c, ip_vs_trash_*)
+    # ---- deleted destinations
 
     def _discard(self, dest: Dest) -> None:
-        here = self._real[dest.id[:2]]
-        del here[dest]
-        if not here:
-            del self._real[dest.id[:2]]
+        self.rs_table.remove(dest)
+        self.rows.remove(dest.est)
         self._bury(dest)
 
     def _bury(self, dest: Dest) -> None:

@@ -47,7 +47,7 @@ def ip_vs_in_icmp_tunnel(ipvs: NetnsIpvs, skb: Skb, outer: Header) -> Verdict | 
 
 def _inside(ipvs: NetnsIpvs, skb: Skb, outer: Header) -> Inside | None:
     """Past the headers of a tunnel of ours; None: none of ours. Only IPv4 is looked for inside."""
-    find, head = ipvs.services.find_tunnel, skb.pkt.data[outer.len : outer.end]
+    find, head = ipvs.services.rs_table.find_tunnel, skb.pkt.data[outer.len : outer.end]
     length = 0
     if outer.protocol == IPIP:
         if find(outer.af, outer.daddr, 0) != TUN_IPIP:

@@ -30,6 +30,103 @@ def test_counters_of_an_earlier_run_are_no_rates_of_this_one():
     world.close()
 
 
+@pytest.fixture
+def restarted(tmp_path):
+    """A director after a change, and the one that takes its arena over."""
+    worlds = []
+
+    def restart(before):
+        saved = [(svc.spec, [d.spec for d in svc.dests]) for svc in before.ipvs.services]
+        before.close()
+        after = World(path=str(tmp_path / "connections"), now=before.now)
+        after.ipvs.services.attach(saved)
+        worlds.append(after)
+        return after
+
+    first = World(path=str(tmp_path / "connections"))
+    yield first, restart
+    worlds[-1].close()
+
+
+def test_zeroed_counters_stay_zeroed(restarted):
+    """Over a restart too: of each service and server, and of all."""
+    world, restart = restarted
+    svc = world.service()
+    dest, services = world.server(svc, RIP[1]), world.ipvs.services
+
+    def syns(world, first, count):
+        for port in range(first, first + count):
+            world.local_in(tcp(CIP, port, VIP, 80))
+        world.ipvs.services.estimate()
+
+    def shown(world):
+        (svc,) = world.ipvs.services
+        return [o.counters[0] for o in (svc.est, svc.dests[0].est, world.ipvs.services.total)]
+
+    syns(world, 1024, 100)
+    services.zero(svc.key)
+    syns(world, 2000, 3)
+    assert shown(world) == [3, 3, 103]
+    again = restart(world)
+    assert shown(again) == [3, 3, 103]
+    again.ipvs.services.zero(None)
+    syns(again, 3000, 2)
+    last = restart(again)
+    assert shown(last) == [2, 2, 2]
+    assert (svc.est.rates[0], last.table.total.raw[0]) == (0, 105)
+    assert dest.est.counters[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("added", "edited", "last"), [(5, [0], 5), (5, [2, 0, 0], 2), (0, [], 0), (0, [3, 0], 3), (4, [], 4)]
+)
+def test_the_last_weight_outlives_the_process(restarted, added, edited, last):
+    """mh gives a quiesced server the slots of the weight that it had (ip_vs_mh_gcd_weight)."""
+    world, restart = restarted
+    svc = world.service(sched="mh")
+    world.server(svc, RIP[1], weight=added)
+    world.server(svc, RIP[2], weight=1)
+    for weight in edited:
+        world.edit(svc, RIP[1], weight=weight)
+
+    def table(svc):
+        return [d.spec.addr for d in svc.scheduler.table]
+
+    before = table(svc)
+    (after,) = restart(world).ipvs.services
+    assert [d.rec.last_weight for d in after.dests] == [1, last]
+    assert table(after) == before
+
+
+def test_a_deleted_server_keeps_its_counters(restarted):
+    """Added again after a restart, to the service that it was of, it goes on with them."""
+    world, restart = restarted
+    svc = world.service()
+    world.server(svc, RIP[1])
+    for port in range(1024, 1044):
+        world.local_in(tcp(CIP, port, VIP, 80))
+    world.delete(svc, RIP[1])
+    again = restart(world)
+    (svc,) = again.ipvs.services
+    dest = again.server(svc, RIP[1])
+    again.ipvs.services.estimate()
+    assert (dest.est.counters[0], dest.est.rates[0]) == (20, 0)
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 47, 50, 58, 255])
+def test_a_service_of_any_protocol_outlives_the_process(restarted, protocol):
+    """ip_vs takes any, and any method and kind of tunnel; no packet ever finds them."""
+    world, restart = restarted
+    svc = world.service(proto=protocol)
+    world.server(svc, RIP[1], 80, 5)
+    world.server(svc, RIP[2], 80, TUNNEL, tun_type=7)
+    records = [svc.rec.index, *(d.rec.index for d in svc.dests)]
+    again = restart(world)
+    assert again.table.message == ""
+    (svc,) = again.ipvs.services
+    assert (svc.key.protocol, [svc.rec.index, *(d.rec.index for d in svc.dests)]) == (protocol, records)
+
+
 @pytest.mark.parametrize(
     ("why", "vip", "rip", "fwd", "tunnel", "refused"),
     [
@@ -60,7 +157,7 @@ def test_which_tunnel_leads_to_an_address(world):
     """Of several the one made last; a change of its kind counts as made anew, one of its weight does not."""
 
     def found(port=0):
-        return world.ipvs.services.find_tunnel(AF_INET, packed(RIP[1]), port)
+        return world.ipvs.services.rs_table.find_tunnel(AF_INET, packed(RIP[1]), port)
 
     svc = world.service()
     world.server(svc, RIP[1], 80, DROUTE)

@@ -80,7 +80,7 @@ class Maglev(ClientHashing):
     @staticmethod
     def _turns(dests: list[Dest]) -> list[int]:
         """ip_vs_mh_gcd_weight, ip_vs_mh_shift_weight, ip_vs_mh_permutate: how often each has its turn."""
-        weights = [d.last_weight for d in dests]
+        weights = [d.rec.last_weight for d in dests]
         common = gcd(*weights)
         if not common:
             return [0] * len(weights)
