@@ -74,9 +74,10 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # `uvs … | head`
         let_go(sys.stdout)
         return 0
-    except OSError as error:  # a full disk behind standard output
+    except OSError as error:  # a full disk behind standard output; a program that is not there
         let_go(sys.stdout)
-        print(f"uvs {name}: {error.strerror or error}", file=sys.stderr)
+        what = f"{error.filename}: " if error.filename else ""
+        print(f"uvs {name}: {what}{error.strerror or error}", file=sys.stderr)
         return 1
 
 

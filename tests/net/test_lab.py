@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from support.sandbox import wait_for
 
+PATH = "/usr/local/bin:/usr/bin:/bin"  # an ordinary user's on Debian: without the folders of system programs
 UVS = (sys.executable, "-P", "-m", "uvs.cli")
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -38,7 +39,7 @@ def ordinary() -> Iterator[list[str]]:
 @pytest.fixture
 def uvs(ordinary: list[str], tmp_path: Path) -> Iterator[Command]:
     """Runs `uvs ARGUMENTS` as an ordinary user with a runtime directory of its own; no lab survives the test."""
-    environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)}
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "PATH": PATH}
 
     def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         argv = [*ordinary, *UVS, *arguments]

@@ -3,6 +3,7 @@
 import io
 import socket
 import sys
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -124,7 +125,7 @@ def director():
     resolver = {"gethostbyaddr": look_up, "gethostbyname": resolve, "getaddrinfo": resolve6}
     with (
         mock.patch.multiple(socket, **resolver),
-        mock.patch.object(cli, "Client", lambda: PaperClient(handler)),
+        mock.patch.object(cli, "Client", partial(PaperClient, handler)),
     ):
         yield PaperClient(handler)
     world.close()

@@ -1,5 +1,7 @@
 """`uvs`: wrong command lines are answered in one line, with exit status 2, before anything is done."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from uvs import cli
@@ -46,3 +48,10 @@ def test_wrong_use(capsys, words, named):
     assert (status, out, err.count("\n")) == (2, "", 1), err
     assert err.startswith("uvs")
     assert named in err
+
+
+def test_a_program_that_is_not_there_is_named(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "_run", Mock(side_effect=FileNotFoundError(2, "No such file", "bridge")))
+    monkeypatch.setattr(cli, "let_go", Mock())  # of standard output, which is pytest's here
+    assert cli.main(["lab", "up"]) == 1
+    assert capsys.readouterr().err == "uvs lab: bridge: No such file\n"

@@ -163,7 +163,7 @@ def _stand_by(child: int) -> None:
 
 
 class Call:
-    """A Python function that runs in a host's network namespace, in a forked process."""
+    """A Python function that runs in a host's network namespace, forked, with the lab's environment."""
 
     def __init__(self, lab: Enterable, host: str | None, function: Callable[..., Any], *args: Any) -> None:
         self._reader, writer = os.pipe()
@@ -178,6 +178,7 @@ class Call:
             if os.getppid() != parent:
                 os._exit(1)
             lab.join(host)
+            os.environ.update(lab.environment())
             answer = (True, function(*args))
         except BaseException as e:
             answer = (False, _portable(e))
