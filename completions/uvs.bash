@@ -34,7 +34,7 @@ _uvs()
 	sysctl) words='-a --all -n --values -N --names -q --quiet -e --ignore -w --write -v --verbose' ;;
 	flush) words='-t --tcp-service -u --udp-service --sctp-service -f --fwmark-service -6 --ipv6 -r --server -c --client
 		--client-port --all -n --dry-run --json' ;;
-	exec) words=--timeout ;;
+	exec) words='--timeout --restart' ;;
 	doctor) words='--json' ;;
 	esac
 	[[ -z $command ]] || words+=' -h --help'

@@ -82,6 +82,16 @@ static bool asks_for_us(const struct msghdr *msg)
 	return false;
 }
 
+bool is_genl(int fd)
+{
+	int domain = 0, protocol = -1;
+	socklen_t n = sizeof(int), m = sizeof(int);
+
+	return REAL(getsockopt)(fd, SOL_SOCKET, SO_DOMAIN, &domain, &n) == 0 && domain == AF_NETLINK &&
+	       REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &m) == 0 &&
+	       protocol == NETLINK_GENERIC;
+}
+
 /* Is, or becomes, this socket the director's? */
 static bool ours(int fd, const struct msghdr *msg)
 {

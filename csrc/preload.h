@@ -6,7 +6,9 @@
  * preload_peer.c   the sockets that were moved to the director, and how they outlive it
  * preload_wait.c   poll, select, epoll: a wait for an answer ends in time
  * preload_link.c   one connection to the director, one request
- * preload_files.c  /proc/net/ip_vs*, /proc/sys/net/ipv4/vs
+ * preload_path.c   which paths are the director's: /proc/net/ip_vs*, /proc/sys/net/ipv4/vs
+ * preload_files.c  these files, opened
+ * preload_dir.c    directories that are listed
  * preload_knob.c   sysctls that are written
  * preload_stat.c   questions about them
  * preload_exec.c   programs that are started go on with the shim
@@ -63,8 +65,16 @@ int64_t now_ms(void);
 int64_t patience_ms(void);
 void director_answered(bool in_time);
 
-/* A connection to the director, close-on-exec, or -1 with errno ECONNREFUSED, ETIMEDOUT, EPERM... */
+/* The inode of a socket, 0 if it is none. */
+ino_t inode(int fd);
+
+/* A connection to the director, close-on-exec, or -1 with errno ECONNREFUSED, ETIMEDOUT, EPERM...
+ * Where none listens it is waited for, UVS_RESTART seconds, once: not again until there was one. */
 int director_connect(void);
+
+/* Does this errno of a connection say that the director ended and what was sent last had not been read? The
+ * kernel tells it from the end of file (unix_release_sock): such a request may be sent again. */
+bool director_unread(int code);
 
 /* The path of its socket, or "" if the environment does not tell. */
 const char *director_path(void);
@@ -84,6 +94,11 @@ typedef int answer_fn(void *ctx, uint16_t type, const void *data, size_t len);
 
 /* Ask and wait: 0, or the errno that the director or the way to it gave. */
 int director_ask(struct request *r, answer_fn *each, void *ctx);
+
+/* ---- preload.c */
+
+/* Is it a generic netlink socket of the kernel? */
+bool is_genl(int fd);
 
 /* ---- preload_peer.c */
 
@@ -107,21 +122,10 @@ int peer_due(void);
 /* Answer, with ETIMEDOUT, those that are due. */
 void peer_expire(void);
 
-/* The inode of a socket, 0 if it is none. */
-ino_t inode(int fd);
-
-/* Is it a generic netlink socket of the kernel? */
-bool is_genl(int fd);
-
 /* ---- preload_wait.c */
 
 /* Another socket stands where `was` stood: put it into the epoll sets that the old one left. */
 void watch_moved(ino_t was, ino_t now);
-
-/* ---- preload_files.c */
-
-/* The file that looks like the director's of that name; other paths as they are. */
-const char *neighbour(const char *path);
 
 /* ---- preload_knob.c */
 
@@ -139,6 +143,42 @@ void knob_keep(int fd, const char *name, const char *known);
 
 /* A write to a sysctl; false: fd is none. */
 bool knob_write(int fd, const void *data, size_t len, ssize_t *result);
+
+/* ---- preload_path.c */
+
+enum kind {
+	NEITHER,
+	TEXT,     /* /proc/net/ip_vs* */
+	KNOB,     /* in /proc/sys/net/ipv4/vs */
+	KNOB_DIR, /* that directory */
+	NET_DIR,  /* /proc/net */
+	IPV4_DIR  /* /proc/sys/net/ipv4 */
+};
+
+struct target {
+	enum kind kind;
+	char name[LABEL + 1]; /* of a TEXT or KNOB */
+};
+
+/* TEXT, KNOB or KNOB_DIR, if the path, which may be relative to a directory's descriptor, leads there. */
+struct target target(int dir, const char *path);
+
+/* KNOB_DIR, NET_DIR or IPV4_DIR, if the descriptor is of that directory. */
+enum kind directory(int fd);
+
+/* The file that looks like the director's of that name; other paths as they are. */
+const char *neighbour(int dir, const char *path);
+
+/* The names in /proc/net, NULL at the end. */
+extern const char *const proc_texts[];
+
+/* ---- preload_dir.c */
+
+#define KNOBS_NEIGHBOUR "/proc/sys/net/ipv4/conf" /* looks like /proc/sys/net/ipv4/vs */
+
+/* A descriptor that stands for /proc/sys/net/ipv4/vs. */
+int knobs_open(int flags);
+bool knobs_marked(int fd);
 
 /* ---- once per process */
 void peer_adopt(int fd);

@@ -15,8 +15,9 @@
 #define PRELOAD "LD_PRELOAD="
 
 /* What the programs below must have: NAME=VALUE as they came to us; empty if they did not. */
-static char kept[4][4096];
-static const char *const names[] = { PRELOAD, "UVS_SOCKET=", "UVS_TIMEOUT=", "LD_LIBRARY_PATH=" };
+static char kept[5][4096];
+static const char *const names[] = { PRELOAD,
+				     "LD_LIBRARY_PATH=", "UVS_SOCKET=", "UVS_TIMEOUT=", "UVS_RESTART=" };
 static char self[4096]; /* how LD_PRELOAD names this library */
 
 enum {
@@ -49,7 +50,7 @@ void exec_start(void)
 		memcpy(self, found, n);
 	if (!strchr(self, '/'))
 		return;
-	kept[3][0] = 0; /* it is found without a search path */
+	kept[1][0] = 0; /* it is found without a search path */
 }
 
 /* How many pointers, and how many bytes for a joined LD_PRELOAD, an environment with ours takes. */

@@ -9,69 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "preload.h"
-
-enum kind {
-	NEITHER,
-	TEXT,
-	KNOB
-};
-
-struct target {
-	enum kind kind;
-	char name[LABEL + 1];
-};
-
-static const char *after(const char *path, const char *prefix)
-{
-	size_t n = strlen(prefix);
-
-	return strncmp(path, prefix, n) ? NULL : path + n;
-}
-
-/* /proc/net, /proc/self/net, /proc/thread-self/net, /proc/PID/net */
-static const char *in_net(const char *path)
-{
-	const char *p = after(path, "/proc/"), *rest;
-
-	if (!p)
-		return NULL;
-	rest = after(p, "self/");
-	rest = rest ? rest : after(p, "thread-self/");
-	if (!rest) {
-		rest = p + strspn(p, "0123456789");
-		rest = rest > p && *rest == '/' ? rest + 1 : p;
-	}
-	return after(rest, "net/");
-}
-
-static struct target target(const char *path)
-{
-	static const char *const texts[] = { "ip_vs",       "ip_vs_conn",         "ip_vs_conn_sync",
-					     "ip_vs_stats", "ip_vs_stats_percpu", "ip_vs_app" };
-	struct target t = { NEITHER, "" };
-	const char *name;
-
-	if (!path || path[0] != '/' || path[1] != 'p' || !*director_path())
-		return t;
-	name = after(path, "/proc/sys/net/ipv4/vs/");
-	if (name && *name && strlen(name) <= LABEL && !strchr(name, '/')) {
-		t.kind = KNOB;
-		memcpy(t.name, name, strlen(name) + 1);
-		return t;
-	}
-	name = in_net(path);
-	for (size_t i = 0; name && i < sizeof(texts) / sizeof(texts[0]); i++) {
-		if (!strcmp(name, texts[i])) {
-			t.kind = TEXT;
-			memcpy(t.name, name, strlen(name) + 1);
-		}
-	}
-	return t;
-}
 
 /* ---- what the director has */
 
@@ -90,18 +30,6 @@ static int to_file(void *ctx, uint16_t type, const void *data, size_t len)
 		len -= n > 0 ? (size_t)n : 0;
 	}
 	return 0;
-}
-
-const char *neighbour(const char *path)
-{
-	struct target t = target(path);
-	char value[VALUE + 2];
-
-	if (t.kind == TEXT)
-		return "/proc/self/net/dev";
-	if (t.kind == KNOB && !knob_get(t.name, value))
-		return "/proc/sys/net/ipv4/ip_forward";
-	return path;
 }
 
 /* ---- opening */
@@ -163,13 +91,18 @@ static int open_knob(const char *name, int flags)
 }
 
 /* Opens what is ours; false: it is not. */
-static bool opened(const char *path, int flags, int *fd)
+static bool opened(int dir, const char *path, int flags, int *fd)
 {
-	struct target t = target(path);
+	struct target t = target(dir, path);
 
-	if (t.kind != TEXT && t.kind != KNOB)
+	if (t.kind == NEITHER)
 		return false;
-	*fd = t.kind == TEXT ? open_text(t.name, flags) : open_knob(t.name, flags);
+	if (t.kind == KNOB_DIR)
+		*fd = knobs_open(flags);
+	else if (flags & O_DIRECTORY)
+		*fd = refused(-1, ENOTDIR);
+	else
+		*fd = t.kind == TEXT ? open_text(t.name, flags) : open_knob(t.name, flags);
 	return true;
 }
 
@@ -185,40 +118,40 @@ static bool opened(const char *path, int flags, int *fd)
 		mode_;                                   \
 	})
 
-#define OPEN(name)                                                                    \
-	EXPORT int name(const char *path, int flags, ...)                             \
-	{                                                                             \
-		mode_t mode = MODE_OF(flags);                                         \
-		int fd;                                                               \
-                                                                                      \
-		return opened(path, flags, &fd) ? fd : REAL(name)(path, flags, mode); \
+#define OPEN(name)                                                                              \
+	EXPORT int name(const char *path, int flags, ...)                                       \
+	{                                                                                       \
+		mode_t mode = MODE_OF(flags);                                                   \
+		int fd;                                                                         \
+                                                                                                \
+		return opened(AT_FDCWD, path, flags, &fd) ? fd : REAL(name)(path, flags, mode); \
 	}
 
-#define OPENAT(name)                                                                       \
-	EXPORT int name(int dir, const char *path, int flags, ...)                         \
-	{                                                                                  \
-		mode_t mode = MODE_OF(flags);                                              \
-		int fd;                                                                    \
-                                                                                           \
-		return opened(path, flags, &fd) ? fd : REAL(name)(dir, path, flags, mode); \
+#define OPENAT(name)                                                                            \
+	EXPORT int name(int dir, const char *path, int flags, ...)                              \
+	{                                                                                       \
+		mode_t mode = MODE_OF(flags);                                                   \
+		int fd;                                                                         \
+                                                                                                \
+		return opened(dir, path, flags, &fd) ? fd : REAL(name)(dir, path, flags, mode); \
 	}
 
-#define OPEN_2(name)                                                            \
-	int name(const char *path, int flags);                                  \
-	EXPORT int name(const char *path, int flags)                            \
-	{                                                                       \
-		int fd;                                                         \
-                                                                                \
-		return opened(path, flags, &fd) ? fd : REAL(name)(path, flags); \
+#define OPEN_2(name)                                                                      \
+	int name(const char *path, int flags);                                            \
+	EXPORT int name(const char *path, int flags)                                      \
+	{                                                                                 \
+		int fd;                                                                   \
+                                                                                          \
+		return opened(AT_FDCWD, path, flags, &fd) ? fd : REAL(name)(path, flags); \
 	}
 
-#define OPENAT_2(name)                                                               \
-	int name(int dir, const char *path, int flags);                              \
-	EXPORT int name(int dir, const char *path, int flags)                        \
-	{                                                                            \
-		int fd;                                                              \
-                                                                                     \
-		return opened(path, flags, &fd) ? fd : REAL(name)(dir, path, flags); \
+#define OPENAT_2(name)                                                                    \
+	int name(int dir, const char *path, int flags);                                   \
+	EXPORT int name(int dir, const char *path, int flags)                             \
+	{                                                                                 \
+		int fd;                                                                   \
+                                                                                          \
+		return opened(dir, path, flags, &fd) ? fd : REAL(name)(dir, path, flags); \
 	}
 
 OPEN(open)
@@ -261,7 +194,7 @@ static bool fopened(const char *path, const char *mode, FILE **file)
 {
 	static const cookie_io_functions_t functions = { stream_read, stream_write, stream_seek,
 							 stream_close };
-	struct target t = target(path);
+	struct target t = target(AT_FDCWD, path);
 	bool plus = mode && strchr(mode, '+');
 	int flags = plus ? O_RDWR : mode && mode[0] == 'r' ? O_RDONLY : O_WRONLY, fd;
 
@@ -270,7 +203,7 @@ static bool fopened(const char *path, const char *mode, FILE **file)
 	if (strchr(mode, 'e'))
 		flags |= O_CLOEXEC;
 	*file = NULL;
-	if (!opened(path, flags, &fd) || fd < 0)
+	if (!opened(AT_FDCWD, path, flags, &fd) || fd < 0)
 		return true;
 	*file = (flags & O_ACCMODE) == O_RDONLY
 			? fdopen(fd, "r")

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
@@ -21,12 +22,15 @@
 
 #define PATIENCE_MS 10000
 #define WARY_MS 1000
+#define RESTART_MS 2000
+#define TRIES 3 /* of a request that a director which ended has left unread */
 #define RETRY_MS 20
 #define DATAGRAM_MAX 20480 /* the director's are 16 KiB, or one message */
 
 static char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
-static int64_t patience = PATIENCE_MS;
-static bool wary;
+static int64_t patience = PATIENCE_MS, restart = RESTART_MS;
+static bool wary; /* the director has not answered */
+static bool gone; /* nor has it come back within `restart`: no more waits for that */
 
 const char *director_path(void)
 {
@@ -62,30 +66,40 @@ static void set_limit(int fd)
 	REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
 }
 
+ino_t inode(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
+}
+
 int director_connect(void)
 {
 	struct sockaddr_un to = { .sun_family = AF_UNIX };
-	int64_t end = now_ms() + patience_ms();
+	int64_t wait = patience_ms(), back = restart < wait ? restart : wait, now = now_ms();
+	int64_t end = now + wait, until = __atomic_load_n(&gone, __ATOMIC_RELAXED) ? now : now + back;
 	int fd = REAL(socket)(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), code;
+	bool away;
 
 	if (fd < 0)
 		return -1;
 	memcpy(to.sun_path, path, sizeof(path));
 	while (REAL(connect)(fd, (struct sockaddr *)&to, sizeof(to))) {
 		code = errno;
-		if (code == EAGAIN && now_ms() < end) { /* its backlog is full */
+		away = code == ENOENT || code == ECONNREFUSED; /* perhaps it restarts */
+		if (now_ms() < (code == EAGAIN ? end : away ? until : 0)) { /* EAGAIN: its backlog is full */
 			REAL(poll)(NULL, 0, RETRY_MS);
 			continue;
 		}
 		REAL(close)(fd);
 		if (code == EAGAIN)
 			director_answered(false);
-		errno = code == EAGAIN   ? ETIMEDOUT
-			: code == ENOENT ? ECONNREFUSED
-			: code == EACCES ? EPERM
-					 : code;
+		if (away)
+			__atomic_store_n(&gone, true, __ATOMIC_RELAXED);
+		errno = code == EAGAIN ? ETIMEDOUT : away ? ECONNREFUSED : code == EACCES ? EPERM : code;
 		return -1;
 	}
+	__atomic_store_n(&gone, false, __ATOMIC_RELAXED);
 	return fd;
 }
 
@@ -171,9 +185,16 @@ static int messages(const uint8_t *p, size_t len, answer_fn *each, void *ctx)
 	return -1;
 }
 
+bool director_unread(int code)
+{
+	return code == EPIPE || code == ECONNRESET;
+}
+
+/* 0, an errno, or -1: a director that ended has not read the request. */
 static int converse(int fd, const struct request *r, answer_fn *each, void *ctx)
 {
 	uint8_t buf[DATAGRAM_MAX];
+	bool begun = false;
 	ssize_t n;
 	int code;
 
@@ -191,6 +212,7 @@ static int converse(int fd, const struct request *r, answer_fn *each, void *ctx)
 		if (n > (ssize_t)sizeof(buf))
 			return EPROTO;
 		if (n > 0) {
+			begun = true;
 			director_answered(true);
 			code = messages(buf, (size_t)n, each, ctx);
 			if (code >= 0)
@@ -201,56 +223,70 @@ static int converse(int fd, const struct request *r, answer_fn *each, void *ctx)
 		director_answered(false);
 		return ETIMEDOUT;
 	}
-	return errno == EPIPE || errno == ECONNRESET ? ECONNREFUSED : errno;
+	if (director_unread(errno))
+		return begun ? ECONNREFUSED : -1;
+	return errno;
 }
 
 int director_ask(struct request *r, answer_fn *each, void *ctx)
 {
 	uint32_t len = (uint32_t)r->len;
-	int fd, code, flags;
+	int fd, code = -1, flags;
 
 	if (r->len > sizeof(r->buf))
 		return E2BIG;
 	memcpy(r->buf, &len, sizeof(len)); /* nlmsg_len comes first */
-	fd = director_connect();
-	if (fd < 0)
-		return errno;
-	flags = fcntl(fd, F_GETFL);
-	fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
-	set_limit(fd);
-	code = converse(fd, r, each, ctx);
-	REAL(close)(fd);
-	return code;
+	for (int tries = 0; code < 0 && tries < TRIES; tries++) {
+		fd = director_connect();
+		if (fd < 0)
+			return errno;
+		flags = fcntl(fd, F_GETFL);
+		fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+		set_limit(fd);
+		code = converse(fd, r, each, ctx);
+		REAL(close)(fd);
+	}
+	return code < 0 ? ECONNREFUSED : code;
 }
 
 /* Sockets and sysctls that came through an exec are known by what they are. */
 static void adopt(void)
 {
-	DIR *dir = opendir("/proc/self/fd");
+	DIR *dir = REAL(opendir)("/proc/self/fd");
 	const struct dirent *e;
 	int fd;
 
 	if (!dir)
 		return;
-	while ((e = readdir(dir))) {
+	while ((e = REAL(readdir)(dir))) {
 		fd = atoi(e->d_name);
 		if (e->d_name[0] != '.' && fd != dirfd(dir)) {
 			peer_adopt(fd);
 			knob_adopt(fd);
 		}
 	}
-	closedir(dir);
+	REAL(closedir)(dir);
+}
+
+/* Seconds of the environment as ms; what is no number of them changes nothing. */
+static void set_from(const char *name, int64_t *ms)
+{
+	const char *text = getenv(name);
+	char *end = NULL;
+	double seconds = text ? strtod(text, &end) : -1;
+
+	if (text && end > text && seconds >= 0 && seconds < 1e6)
+		*ms = (int64_t)(seconds * 1000);
 }
 
 __attribute__((constructor)) static void start(void)
 {
-	const char *where = getenv("UVS_SOCKET"), *limit = getenv("UVS_TIMEOUT");
-	double seconds = limit ? strtod(limit, NULL) : 0;
+	const char *where = getenv("UVS_SOCKET");
 
 	if (where && strlen(where) < sizeof(path))
 		memcpy(path, where, strlen(where) + 1);
-	if (seconds > 0 && seconds < 1e6)
-		patience = (int64_t)(seconds * 1000);
+	set_from("UVS_TIMEOUT", &patience);
+	set_from("UVS_RESTART", &restart);
 	exec_start();
 	adopt();
 }

@@ -15,7 +15,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -23,6 +22,7 @@
 #include "preload.h"
 
 #define PEERS 256
+#define KEPT_MAX 1024 /* bytes of a request; those of ipvsadm and keepalived have less than half of it */
 #define HIGH_FD 200 /* where programs do not look for theirs */
 
 struct peer {
@@ -33,34 +33,29 @@ struct peer {
 	bool pending;         /* the last request has no answer yet */
 	int64_t deadline;
 	struct nlmsghdr last; /* header of the last request */
+	size_t kept;          /* bytes of the request, while it can be sent again; 0: it cannot */
+	uint8_t request[KEPT_MAX];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct peer peers[PEERS];
 static int in_use; /* peers, ever; 0: nothing to look for */
 
-ino_t inode(int fd)
-{
-	struct stat st;
-
-	return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
-}
-
 /* All descriptors of a socket; `each` is called with them. */
 static void descriptors(ino_t ino, void (*each)(int fd, void *ctx), void *ctx)
 {
-	DIR *dir = opendir("/proc/self/fd");
+	DIR *dir = REAL(opendir)("/proc/self/fd");
 	const struct dirent *e;
 
 	if (!dir)
 		return;
-	while ((e = readdir(dir))) {
+	while ((e = REAL(readdir)(dir))) {
 		int fd = atoi(e->d_name);
 
 		if (e->d_name[0] != '.' && fd != dirfd(dir) && inode(fd) == ino)
 			each(fd, ctx);
 	}
-	closedir(dir);
+	REAL(closedir)(dir);
 }
 
 static struct peer *find(int fd)
@@ -199,16 +194,6 @@ static bool reconnect(struct peer *p, int fd)
 	return true;
 }
 
-bool is_genl(int fd)
-{
-	int domain = 0, protocol = -1;
-	socklen_t n = sizeof(int), m = sizeof(int);
-
-	return REAL(getsockopt)(fd, SOL_SOCKET, SO_DOMAIN, &domain, &n) == 0 && domain == AF_NETLINK &&
-	       REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &m) == 0 &&
-	       protocol == NETLINK_GENERIC;
-}
-
 bool peer_move(int fd)
 {
 	struct sockaddr_nl nl = { 0 };
@@ -259,15 +244,41 @@ uint32_t peer_port(int fd)
 
 static bool lost(int code)
 {
-	return code == EPIPE || code == ECONNRESET || code == ENOTCONN || code == ECONNREFUSED;
+	return director_unread(code) || code == ENOTCONN || code == ECONNREFUSED;
+}
+
+/* The request, for a director that restarts before it has read it, unless others are under way with it. */
+static void keep(struct peer *p, const struct msghdr *msg, size_t total)
+{
+	p->kept = 0;
+	if (p->pending || total > sizeof(p->request))
+		return;
+	for (size_t i = 0; i < msg->msg_iovlen; i++) {
+		if (msg->msg_iov[i].iov_len)
+			memcpy(p->request + p->kept, msg->msg_iov[i].iov_base, msg->msg_iov[i].iov_len);
+		p->kept += msg->msg_iov[i].iov_len;
+	}
+}
+
+/* Ask the director that has come back, once. */
+static bool again(struct peer *p, int fd)
+{
+	size_t n = p->kept;
+
+	p->kept = 0;
+	if (!p->pending || !n || !reconnect(p, fd))
+		return false;
+	p->deadline = now_ms() + patience_ms();
+	return REAL(send)(fd, p->request, n, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n;
 }
 
 /* The header of the last request in what is sent. */
-static void remember(struct peer *p, const struct msghdr *msg)
+static void remember(struct peer *p, const struct msghdr *msg, size_t total)
 {
 	const uint8_t *at = msg->msg_iovlen ? msg->msg_iov[0].iov_base : NULL;
 	size_t left = at ? msg->msg_iov[0].iov_len : 0;
 
+	keep(p, msg, total);
 	while (left >= sizeof(p->last)) {
 		memcpy(&p->last, at, sizeof(p->last));
 		if (p->last.nlmsg_len < sizeof(p->last) || NLMSG_ALIGN(p->last.nlmsg_len) >= left)
@@ -297,7 +308,7 @@ ssize_t peer_send(int fd, const struct msghdr *msg, int flags)
 		pthread_mutex_unlock(&lock);
 		return REAL(sendmsg)(fd, msg, flags);
 	}
-	remember(p, msg);
+	remember(p, msg, total);
 	for (int tries = 0; n < 0 && tries < 2; tries++) {
 		if ((tries || p->hold >= 0) && !reconnect(p, fd)) {
 			code = errno;
@@ -334,6 +345,7 @@ static void note(struct peer *p, const struct msghdr *msg, ssize_t got)
 	if (p->hold < 0)
 		director_answered(true);
 	p->deadline = now_ms() + patience_ms();
+	p->kept = 0; /* it has been read */
 	while (left >= sizeof(h)) {
 		memcpy(&h, at, sizeof(h));
 		if (h.nlmsg_seq == p->last.nlmsg_seq &&
@@ -379,6 +391,7 @@ ssize_t peer_recv(int fd, struct msghdr *msg, int flags)
 	struct sockaddr_nl from = { .nl_family = AF_NETLINK };
 	struct peer *p;
 	ssize_t n;
+	int code;
 
 	for (int tries = 0; tries < 3; tries++) {
 		if (wait && !wait_for_answer(fd)) {
@@ -388,6 +401,7 @@ ssize_t peer_recv(int fd, struct msghdr *msg, int flags)
 		msg->msg_name = NULL;
 		msg->msg_namelen = 0;
 		n = REAL(recvmsg)(fd, msg, flags | MSG_DONTWAIT);
+		code = errno;
 		msg->msg_name = name;
 		msg->msg_namelen = room;
 		if (n < 0 && errno == EAGAIN && !wait && peer_due() == 0) {
@@ -402,7 +416,8 @@ ssize_t peer_recv(int fd, struct msghdr *msg, int flags)
 		p = find(fd);
 		if (n > 0 && p && !(flags & MSG_PEEK))
 			note(p, msg, n);
-		if (n <= 0 && p && !fail(p, fd, ECONNREFUSED)) {
+		if (n <= 0 && p && !(n < 0 && director_unread(code) && again(p, fd)) &&
+		    !fail(p, fd, ECONNREFUSED)) {
 			pthread_mutex_unlock(&lock);
 			errno = ENOBUFS;
 			return -1;

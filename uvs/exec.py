@@ -8,10 +8,12 @@ ip_vs instead, or none.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import stat
 import struct
 import sys
+import time
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from uvs.errors import UserError
 CANNOT, NOT_FOUND = 126, 127  # as env(1) and shells have them
 LIBRARY = "preload.so"
 TIMEOUT_S = 10.0
+RESTART_S = 2.0
 SOCKET_MAX = 107  # sun_path
 _INTERPRETERS = 4  # of scripts that name scripts, as the kernel follows them (BINPRM_MAX_RECURSION)
 _PT_INTERP = 3
@@ -47,6 +50,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds that the program waits for a director that does not answer (default 10)",
     )
+    parser.add_argument(
+        "--restart",
+        type=float,
+        default=RESTART_S,
+        metavar="S",
+        help="seconds that the program waits for a director that is gone, perhaps to come back (default 2)",
+    )
     parser.add_argument("program", metavar="-- CMD", help="the program")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="…", help="its arguments")
 
@@ -55,18 +65,30 @@ def main(args: argparse.Namespace) -> int:
     """Become the program."""
     if not 0 < args.timeout < 1e6:
         raise UserError(f"--timeout takes seconds above 0, not {args.timeout:g}", 2)
+    if not 0 <= args.restart < 1e6:
+        raise UserError(f"--restart takes seconds, not {args.restart:g}", 2)
     program = find(args.program, os.environ.get("PATH", os.defpath))
     check(program)
-    environment = with_shim(dict(os.environ), library(), default_socket(), args.timeout)
-    try:
-        Client(timeout=args.timeout).close()
-    except Unreachable as e:
-        raise UserError(str(e.strerror)) from None
+    environment = with_shim(dict(os.environ), library(), default_socket(), args.timeout, args.restart)
+    reach(args.timeout, args.restart)
     sys.stdout.flush()
     try:
         os.execve(program, [args.program, *args.words], environment)
     except OSError as e:
         raise UserError(f"{program}: {e.strerror}", CANNOT) from None
+
+
+def reach(timeout: float, restart: float) -> None:
+    """Is there a director? One that is gone is waited for, `restart` seconds. UserError if there is none."""
+    end = time.monotonic() + restart
+    while True:
+        try:
+            Client(timeout=timeout).close()
+            return
+        except Unreachable as e:
+            if e.errno != errno.ENOENT or time.monotonic() >= end:
+                raise UserError(str(e.strerror)) from None
+        time.sleep(0.02)
 
 
 def library() -> Path:
@@ -171,8 +193,10 @@ def gains_privileges(program: str) -> bool:
         return False
 
 
-def with_shim(environ: dict[str, str], shim: Path, socket: str, timeout: float) -> dict[str, str]:
-    """The environment in which programs find the shim, and the shim the director."""
+def with_shim(
+    environ: dict[str, str], shim: Path, socket: str, timeout: float, restart: float = RESTART_S
+) -> dict[str, str]:
+    """The environment in which programs find the shim, and the shim the director; times in seconds."""
     path = os.path.abspath(socket)
     if len(os.fsencode(path)) > SOCKET_MAX:
         raise UserError(f"{path}: a socket's path has at most {SOCKET_MAX} bytes: set UVS_SOCKET")
@@ -189,4 +213,5 @@ def with_shim(environ: dict[str, str], shim: Path, socket: str, timeout: float) 
         environ["LD_PRELOAD"] = f"{name}:{before}" if before else name
     environ["UVS_SOCKET"] = path
     environ["UVS_TIMEOUT"] = f"{timeout:g}"
+    environ["UVS_RESTART"] = f"{restart:g}"
     return environ

@@ -1,5 +1,5 @@
+import json
 import os
-import shutil
 import subprocess
 import sys
 
@@ -20,9 +20,10 @@ def director(tmp_path):
 def under(director):
     """Runs a program under `uvs exec` against `director`; what it says and how it ends."""
 
-    def run(*words, timeout_s="10", **options):
+    def run(*words, timeout_s="10", restart_s="2", **options):
+        limits = f"--timeout={timeout_s}", f"--restart={restart_s}"
         return subprocess.run(
-            [sys.executable, "-m", "uvs.cli", "exec", f"--timeout={timeout_s}", "--", *map(str, words)],
+            [sys.executable, "-m", "uvs.cli", "exec", *limits, "--", *map(str, words)],
             env=os.environ | {"UVS_SOCKET": str(director.socket), "PATH": SBIN, "LC_ALL": "C"},
             capture_output=True,
             text=True,
@@ -34,7 +35,13 @@ def under(director):
     return run
 
 
-def installed(program):
-    if shutil.which(program, path=SBIN) is None:
-        pytest.fail(f"{program} is missing: scripts/test installs it (apt-get install {program})")
-    return program
+@pytest.fixture
+def json_of(under):
+    """Runs a Python program under `uvs exec`; what it tells as JSON."""
+
+    def run(code, **options):
+        ran = under(sys.executable, "-c", code, **options)
+        assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr
+        return json.loads(ran.stdout)
+
+    return run

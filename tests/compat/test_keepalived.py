@@ -9,8 +9,8 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from support import clients, tools
-from support.tools import asking
+from support import tools
+from support.tools import RESTARTS, asking
 
 from uvs.lab import processes
 from uvs.lab.enter import Daemon
@@ -168,25 +168,15 @@ def test_reload(site) -> None:
         assert f"-A -t {WEB} -s wlc\n" in site.under("ipvsadm", "-Sn")
 
 
-def test_the_director_restarts(site) -> None:
-    """Killed under keepalived in mid-transfer: service and connection go on, and so do the checks."""
+@pytest.mark.parametrize("number", RESTARTS, ids=str)
+def test_the_director_restarts(number, site) -> None:
+    """Under keepalived: service and connection go on, and so do the checks."""
     with keepalived(site, PAGE) as daemon:
         both = {WEB: {RS[1]: 1, RS[2]: 1}}
         site.shows(both, "keepalived")
         with asking(site) as client:
             client.more()
-            progress = clients.Progress(limit=1_000_000)
-            transfer = site.lab.begin("client", clients.download, VIP[4], 5_000_000, progress, 120.0)
-            try:
-                progress.wait(1_000_000)
-                assert site.director.kill()
-                site.restart()
-                assert site.table() == both
-                progress.release()
-                _, there, here = transfer.result(120)
-            finally:
-                transfer.close()
-            assert there == here
+            tools.restart(site, client, number)
             assert client.more() == {"rs1", "rs2"}
             with client.may_fail():
                 site.stop(1)

@@ -7,8 +7,8 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from support import clients, tools
-from support.tools import asking
+from support import tools
+from support.tools import RESTARTS, asking
 
 from uvs.lab.enter import Daemon
 from uvs.lab.namespaces import Lab
@@ -167,24 +167,14 @@ def test_autoreload(site) -> None:
             assert client.more() == {"rs2", "rs3", "rs4"}
 
 
-def test_the_director_restarts(site) -> None:
-    """Killed under ldirectord in mid-transfer: service and connection go on, and so do the checks."""
+@pytest.mark.parametrize("number", RESTARTS, ids=str)
+def test_the_director_restarts(number, site) -> None:
+    """Under ldirectord: service and connection go on, and so do the checks."""
     with ldirectord(site, PAGE):
         site.shows(BOTH, LOG)
         with asking(site) as client:
             client.more()
-            progress = clients.Progress(limit=1_000_000)
-            transfer = site.lab.begin("client", clients.download, VIP[4], 5_000_000, progress, 120.0)
-            try:
-                progress.wait(1_000_000)
-                assert site.director.kill()
-                site.restart()
-                assert site.table() == BOTH
-                progress.release()
-                _, there, here = transfer.result(120)
-            finally:
-                transfer.close()
-            assert there == here
+            tools.restart(site, client, number)
             assert client.more() == {"rs1", "rs2"}
             with client.may_fail():
                 site.stop(1)

@@ -1,7 +1,6 @@
 """Unmodified programs under `uvs exec`: what they ask of IPVS is answered by the director."""
 
 import errno
-import json
 import subprocess
 import sys
 import threading
@@ -111,12 +110,6 @@ def test_no_such_sysctl(under):
     assert "No such file" in under("cat", "/proc/sys/net/ipv4/vs/nosuch").stderr
 
 
-def python(under, code, **options):
-    ran = under(sys.executable, "-c", code, **options)
-    assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr
-    return json.loads(ran.stdout)
-
-
 SOCKOPT = """
 import json, socket, struct
 s = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -136,9 +129,9 @@ print(json.dumps(told))
 """
 
 
-def test_the_interface_before_netlink(under):
+def test_the_interface_before_netlink(under, json_of):
     """get- and setsockopt IP_VS_SO_*; other options of the level are the kernel's."""
-    told = python(under, SOCKOPT)
+    told = json_of(SOCKOPT)
     errnos = [errno.EEXIST, errno.ENOENT, errno.EINVAL, errno.ESRCH, errno.EFAULT, errno.EINVAL]
     assert told == ["IP Virtual Server version 1.2.1 (size=4096)", [0x10201, 4096, 0], *errnos, 1, "00000000"]
     assert (
@@ -181,8 +174,8 @@ print(json.dumps(told))
 )
 
 
-def test_other_netlink_goes_on(under):
-    told = python(under, OTHERS)
+def test_other_netlink_goes_on(json_of):
+    told = json_of(OTHERS)
     assert told == [16, 0, True, 16, 16, 0, [0], "recvfrom", 16, "socket"]
 
 
@@ -224,13 +217,13 @@ print(json.dumps(told))
 )
 
 
-def test_sockets_wait_are_duplicated_and_shared(under):
-    assert python(under, WAITS) == [True, 16, 0, 0, 50, 50, 50, 50, True, 1101, 1, 0, []]
+def test_sockets_wait_are_duplicated_and_shared(json_of):
+    assert json_of(WAITS) == [True, 16, 0, 0, 50, 50, 50, 50, True, 1101, 1, 0, []]
 
 
 @pytest.mark.parametrize("wait", ["recv", "poll", "select", "epoll"])
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
-def test_a_director_that_does_not_answer(fault, wait, under, director):
+def test_a_director_that_does_not_answer(fault, wait, json_of, director):
     """The request ends with an error, in time; so do later ones. When the director is back, they go on."""
     flag = director.directory / "flag"
     code = (
@@ -271,7 +264,7 @@ print(json.dumps(told))
 
     thread = threading.Thread(target=turns)
     thread.start()
-    told = python(under, code, timeout_s="2")
+    told = json_of(code, timeout_s="2", restart_s="0.1")
     thread.join()
     code = errno.ENODEV if fault == "killed" else errno.EBUSY
     assert told == [-code, -code, 1101, 0]
@@ -281,7 +274,7 @@ print(json.dumps(told))
 @pytest.mark.parametrize("words", ["ipvsadm -Ln", "cat /proc/net/ip_vs", "cat " + KNOB])
 def test_programs_end_when_the_director_does_not_answer(fault, words, under, director):
     gone = f"kill -{'KILL' if fault == 'killed' else 'STOP'} {director.process.pid}; sleep 0.1; exec {words}"
-    ran = under("sh", "-c", gone, timeout_s="1")
+    ran = under("sh", "-c", gone, timeout_s="1", restart_s="0.1")
     assert ran.returncode not in (0, -9)
     assert ran.stderr.strip()
     if fault == "frozen":
@@ -331,6 +324,8 @@ PROGRAMS = {
     "sysctl read": ["cat", KNOB],
     "sysctl written": ["sh", "-c", "echo 1 > " + KNOB],
     "stat": ["stat", "/proc/net/ip_vs_conn"],
+    "listing": ["ls", "/proc/sys/net/ipv4/vs", "/proc/net"],
+    "relative": ["sh", "-c", "cd /proc/net && cat ip_vs && ls -l ip_vs"],
 }
 
 
@@ -346,6 +341,7 @@ def test_under_sanitizers(what, gone, sanitized_shim, director):
         "LD_PRELOAD": sanitized_shim,
         "UVS_SOCKET": str(director.socket),
         "UVS_TIMEOUT": "20",
+        "UVS_RESTART": "0.1",
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "ASAN_OPTIONS": "detect_leaks=0:exitcode=99",
         "UBSAN_OPTIONS": "exitcode=99",

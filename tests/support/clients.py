@@ -85,6 +85,21 @@ def _connection(address: str, timeout: float) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(address, 80, timeout=timeout)
 
 
+def ask_twice(address: str, progress: Progress, timeout: float = TIMEOUT) -> tuple[str, str]:
+    """Two requests on one connection, who answered them; between them it waits as `progress` says, from 1 on."""
+    connection = _connection(address, timeout)
+    connection.request("GET", "/")
+    first = connection.getresponse().read().decode().strip()
+    sock = connection.sock
+    progress.reach(1)
+    connection.request("GET", "/")
+    second = connection.getresponse().read().decode().strip()
+    assert sock is not None, "the server closed the connection"
+    assert connection.sock is sock, "another connection was made"
+    connection.close()
+    return first, second
+
+
 def upload(
     address: str, size: int, progress: Progress | None = None, timeout: float = TIMEOUT
 ) -> tuple[str, str, str]:

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import socket
 import sys
 import tempfile
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from support.clients import Progress
+from support.clients import Progress, ask_twice, download
 from support.running import Running
 from uvs.lab import processes, servers
 from uvs.lab.enter import Daemon
@@ -23,6 +24,7 @@ from uvs.lab.topology import VIP
 
 PATIENCE_S = 120.0  # for what a check must do: seconds at rest, many more on a busy machine
 PROTOCOLS = {socket.IPPROTO_TCP: "", socket.IPPROTO_UDP: "udp "}
+RESTARTS = [signal.SIGKILL, signal.SIGTERM]
 HOW_TO = Path(__file__).parents[2] / "docs/how-to"
 
 # What a director's table says, by "address:port" of services and of their servers: weights.
@@ -181,6 +183,36 @@ class Asking:
             for begin, end, answer, why in self.told()
             if not answer and not any(first <= end and begin <= last for first, last in self._faults)
         ]
+
+
+def restart(site: Site, client: Asking, number: int) -> None:
+    """The director ends by this signal and is started again; its table and its connections are what they were.
+
+    SIGKILL leaves its rules: what comes in the gap is dropped and comes again, so no transfer is cut and no
+    request fails. SIGTERM takes them away, as whoever stops a director wants: in the gap the host itself
+    refuses; a connection that is quiet then lives on.
+    """
+    table = site.table()
+    quiet, busy = Progress(limit=1), Progress(limit=1_000_000)
+    with contextlib.ExitStack() as calls:
+        asked = site.lab.begin("client", ask_twice, VIP[4], quiet, PATIENCE_S)
+        calls.callback(asked.close)
+        quiet.wait(1, PATIENCE_S)
+        if number == signal.SIGKILL:
+            transfer = site.lab.begin("client", download, VIP[4], 5_000_000, busy, PATIENCE_S)
+            calls.callback(transfer.close)
+            busy.wait(1_000_000, PATIENCE_S)
+        with client.may_fail() if number != signal.SIGKILL else contextlib.nullcontext():
+            assert site.director.kill(number)
+            site.restart()
+        assert site.table() == table
+        if number == signal.SIGKILL:
+            busy.release()
+            _, there, here = transfer.result(PATIENCE_S)
+            assert there == here
+        quiet.release()
+        first, second = asked.result(PATIENCE_S)
+        assert first == second
 
 
 @contextlib.contextmanager

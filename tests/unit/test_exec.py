@@ -107,12 +107,18 @@ def test_without_a_director(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UVS_SOCKET", str(tmp_path / "none"))
-    assert cli.main(["exec", "true"]) == 1
+    assert cli.main(["exec", "--restart=0.1", "true"]) == 1
     assert "no director listens" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "words", [["exec"], ["exec", "--timeout=0", "true"], ["exec", "--timeout=x", "true"]]
+    "words",
+    [
+        ["exec"],
+        ["exec", "--timeout=0", "true"],
+        ["exec", "--timeout=x", "true"],
+        ["exec", "--restart=-1", "true"],
+    ],
 )
 def test_wrong_use(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     try:
@@ -135,7 +141,7 @@ ENVIRONMENTS = [
 @pytest.mark.parametrize(("before", "shim", "after", "search"), ENVIRONMENTS)
 def test_the_environment(before: str, shim: str, after: str, search: str | None) -> None:
     got = exec.with_shim({"LD_PRELOAD": before, "X": "y"}, Path(shim), "/run/s", 2.5)
-    wanted = {"LD_PRELOAD": after, "X": "y", "UVS_SOCKET": "/run/s", "UVS_TIMEOUT": "2.5"}
+    wanted = {"LD_PRELOAD": after, "X": "y", "UVS_SOCKET": "/run/s", "UVS_TIMEOUT": "2.5", "UVS_RESTART": "2"}
     assert got == wanted | ({"LD_LIBRARY_PATH": search} if search else {})
 
 
