@@ -14,7 +14,18 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ["arena", "attach", "conn", "proto", "proto_sctp", "proto_tcp", "proto_udp", "table", "timer"]
+SOURCES = [
+    "arena",
+    "attach",
+    "conn",
+    "ext",
+    "proto",
+    "proto_sctp",
+    "proto_tcp",
+    "proto_udp",
+    "table",
+    "timer",
+]
 ENTRIES, RUNS = 1_000_000, 3
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
@@ -348,3 +349,12 @@ def test_fish_completes_commands_and_options_of_uvs() -> None:
 
 def test_fish_completes_the_options_of_uvsadm() -> None:
     assert set().union(*(o for _, o, _ in fish("uvsadm"))) == UVSADM
+
+
+def test_the_readmes_figures_can_be_measured() -> None:
+    """The table's program is compiled of sources that it names itself: here in little, where no limit is meant."""
+    done = subprocess.run(
+        [sys.executable, "tests/bench/table.py", "1000"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "look up, one by one" in done.stdout
