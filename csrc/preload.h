@@ -37,6 +37,15 @@
 		f_;                                                               \
 	})
 
+/* From one message or attribute of `len` bytes to the next, of `left` bytes: 0 if there is none.  NLMSG_ALIGN
+ * would say 0 of a length near 2^32: the reader would stand still. */
+static inline size_t netlink_step(size_t len, size_t left)
+{
+	size_t step = (len + 3) & ~(size_t)3;
+
+	return step < left ? step : 0;
+}
+
 /* ---- preload_link.c */
 
 /* Ids and numbers of uvs/control/genetlink.py and extension.py; tests/unit/test_exec.py compares them. */

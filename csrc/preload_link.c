@@ -25,6 +25,7 @@
 #define RESTART_MS 2000
 #define TRIES 3 /* of a request that a director which ended has left unread */
 #define RETRY_MS 20
+#define ERRNO_MAX 4096
 #define DATAGRAM_MAX 20480 /* the director's are 16 KiB, or one message */
 
 static char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
@@ -136,6 +137,7 @@ void request_add(struct request *r, uint16_t type, const void *data, size_t len)
 static int attributes(const uint8_t *p, size_t len, answer_fn *each, void *ctx)
 {
 	struct nlattr a;
+	size_t step;
 	int code;
 
 	while (len >= sizeof(a)) {
@@ -145,10 +147,11 @@ static int attributes(const uint8_t *p, size_t len, answer_fn *each, void *ctx)
 		code = each(ctx, a.nla_type & NLA_TYPE_MASK, p + NLA_HDRLEN, a.nla_len - NLA_HDRLEN);
 		if (code)
 			return code;
-		if ((size_t)NLA_ALIGN(a.nla_len) >= len)
+		step = netlink_step(a.nla_len, len);
+		if (!step)
 			break;
-		len -= NLA_ALIGN(a.nla_len);
-		p += NLA_ALIGN(a.nla_len);
+		len -= step;
+		p += step;
 	}
 	return 0;
 }
@@ -158,6 +161,7 @@ static int messages(const uint8_t *p, size_t len, answer_fn *each, void *ctx)
 {
 	const size_t body = NLMSG_HDRLEN + GENL_HDRLEN;
 	struct nlmsghdr h;
+	size_t step;
 	int code;
 
 	while (len >= sizeof(h)) {
@@ -170,17 +174,18 @@ static int messages(const uint8_t *p, size_t len, answer_fn *each, void *ctx)
 			if (h.nlmsg_len < sizeof(h) + sizeof(code))
 				return EPROTO;
 			memcpy(&code, p + sizeof(h), sizeof(code));
-			return -code;
+			return code <= 0 && code > -ERRNO_MAX ? -code : EPROTO;
 		}
 		if (each && h.nlmsg_len > body) {
 			code = attributes(p + body, h.nlmsg_len - body, each, ctx);
 			if (code)
 				return code;
 		}
-		if (NLMSG_ALIGN(h.nlmsg_len) >= len)
+		step = netlink_step(h.nlmsg_len, len);
+		if (!step)
 			break;
-		len -= NLMSG_ALIGN(h.nlmsg_len);
-		p += NLMSG_ALIGN(h.nlmsg_len);
+		len -= step;
+		p += step;
 	}
 	return -1;
 }

@@ -276,15 +276,16 @@ static bool again(struct peer *p, int fd)
 static void remember(struct peer *p, const struct msghdr *msg, size_t total)
 {
 	const uint8_t *at = msg->msg_iovlen ? msg->msg_iov[0].iov_base : NULL;
-	size_t left = at ? msg->msg_iov[0].iov_len : 0;
+	size_t left = at ? msg->msg_iov[0].iov_len : 0, step;
 
 	keep(p, msg, total);
 	while (left >= sizeof(p->last)) {
 		memcpy(&p->last, at, sizeof(p->last));
-		if (p->last.nlmsg_len < sizeof(p->last) || NLMSG_ALIGN(p->last.nlmsg_len) >= left)
+		step = netlink_step(p->last.nlmsg_len, left);
+		if (p->last.nlmsg_len < sizeof(p->last) || !step)
 			break;
-		at += NLMSG_ALIGN(p->last.nlmsg_len);
-		left -= NLMSG_ALIGN(p->last.nlmsg_len);
+		at += step;
+		left -= step;
 	}
 	p->pending = true;
 	p->deadline = now_ms() + patience_ms();
@@ -337,7 +338,7 @@ ssize_t peer_send(int fd, const struct msghdr *msg, int flags)
 static void note(struct peer *p, const struct msghdr *msg, ssize_t got)
 {
 	const uint8_t *at = msg->msg_iovlen ? msg->msg_iov[0].iov_base : NULL;
-	size_t left = at ? msg->msg_iov[0].iov_len : 0;
+	size_t left = at ? msg->msg_iov[0].iov_len : 0, step;
 	struct nlmsghdr h;
 
 	if (left > (size_t)got)
@@ -352,10 +353,11 @@ static void note(struct peer *p, const struct msghdr *msg, ssize_t got)
 		    (h.nlmsg_type == NLMSG_ERROR || h.nlmsg_type == NLMSG_DONE ||
 		     !(h.nlmsg_flags & NLM_F_MULTI || p->last.nlmsg_flags & NLM_F_ACK)))
 			p->pending = false;
-		if (h.nlmsg_len < sizeof(h) || NLMSG_ALIGN(h.nlmsg_len) >= left)
+		step = netlink_step(h.nlmsg_len, left);
+		if (h.nlmsg_len < sizeof(h) || !step)
 			break;
-		at += NLMSG_ALIGN(h.nlmsg_len);
-		left -= NLMSG_ALIGN(h.nlmsg_len);
+		at += step;
+		left -= step;
 	}
 }
 

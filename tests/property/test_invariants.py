@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import tempfile
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,12 +16,12 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support import traffic
+from support import invariants, traffic
 from support.traffic import AH, ESP, SCTP, TCP, UDP
 from support.world import CIP, CIP6, DIP, RIP, RIP6, VIP, VIP6, World, packed
 
 from uvs.control.state import SavedTable
-from uvs.engine.core import AF_INET, AF_INET6, Conn, ConnFlag, DestFlag, Packet, Why
+from uvs.engine.core import AF_INET, AF_INET6, Conn, ConnFlag, Packet, Why
 from uvs.ipvs import scheduling
 from uvs.ipvs.services import Dest, DestSpec, ServiceKey, ServiceSpec
 from uvs.ipvs.skb import Hook, Verdict
@@ -100,7 +99,7 @@ class Director(World):
             "dests": sorted(
                 (d.rec.index, d.rec.refcnt, d.rec.activeconns, d.rec.inactconns, d.rec.persistconns, d.rec.flags,
                  d.rec.weight, d.rec.last_weight, d.rec.stats)
-                for d in self.dests()
+                for d in invariants.dests(self)
                 if d.available or d.rec.refcnt
             ),
             "entries": conns,
@@ -287,7 +286,10 @@ class Invariants(RuleBasedStateMachine):
         """One packet, and what it may and may not change."""
         w = self.w
         w.ipvs.recorder.want = int(watched)
-        dests = {d.rec.index: (d, d.rec.stats, d.rec.weight, d.overloaded, d.available) for d in w.dests()}
+        dests = {
+            d.rec.index: (d, d.rec.stats, d.rec.weight, d.overloaded, d.available)
+            for d in invariants.dests(w)
+        }
         services = [(svc, svc.rec.stats) for svc in w.ipvs.services]
         templates, total = templates_of(list(w.table.conns())), w.table.total.raw
         out = w.at(hook, data, mark=mark, indev=indev)
@@ -451,46 +453,11 @@ class Invariants(RuleBasedStateMachine):
 
     @invariant()
     def counters_equal_the_table(self) -> None:
-        table = self.w.table
-        conns = {table.index_of(c): c for c in table.conns()}
-        held: dict[int, list[int]] = {}
-        for c in conns.values():
-            template, inactive = c.flags & ConnFlag.TEMPLATE, c.flags & ConnFlag.INACTIVE
-            held.setdefault(c.dest, [0, 0, 0])[2 if template else 1 if inactive else 0] += 1
-            assert not c.flags & ConnFlag.ONE_PACKET
-            assert c.remaining(self.w.now) <= c.timeout
-        records = {rec.index: rec for rec in table.dests()}
-        assert held.keys() - {0} <= records.keys()
-        for index, rec in records.items():
-            counted = [rec.activeconns, rec.inactconns, rec.persistconns]
-            assert counted == held.get(index, [0, 0, 0])
-            assert rec.refcnt == sum(counted)
-            total, u, low, over = (
-                sum(counted[:2]),
-                rec.u_threshold,
-                rec.l_threshold,
-                rec.flags & DestFlag.OVERLOAD,
-            )
-            assert over or not u or total < u
-            assert not over or (u and (total >= low if low else total * 4 >= u * 3))
-        controlled = Counter(c.control for c in conns.values() if c.control)
-        assert {i: c.n_control for i, c in conns.items() if c.n_control} == controlled
-        info = table.info()
-        templates = sum(bool(c.flags & ConnFlag.TEMPLATE) for c in conns.values())
-        assert (info["conns"], info["templates"]) == (len(conns) - templates, templates)
-        assert info["no_cport"] == sum(bool(c.flags & ConnFlag.NO_CPORT) for c in conns.values())
+        invariants.counters_equal_the_table(self.w)
 
     @invariant()
     def records_have_owners(self) -> None:
-        """Every record is somebody's, and of those that are listed each has one."""
-        services = self.w.ipvs.services
-        assert sorted(d.rec.index for d in self.w.dests()) == sorted(r.index for r in self.w.table.dests())
-        gone = {d.svc.rec.index for d in services.trash}
-        records = {r.index for r in self.w.table.services()}
-        assert {svc.rec.index for svc in services} <= records <= {svc.rec.index for svc in services} | gone
-        for svc in services:
-            assert all(d.available and d.svc is svc and d.rec.service == svc.rec.index for d in svc.dests)
-        assert not any(d.available or d.rec.service for d in services.trash)
+        invariants.records_have_owners(self.w)
 
     def everything_ends(self) -> None:
         w = self.w

@@ -6,6 +6,7 @@ import queue
 import socket
 import threading
 import time
+import weakref
 from contextlib import suppress
 
 from uvs.adm.address import PROTOCOLS, numeric
@@ -20,7 +21,7 @@ class Names:
         self.plain = plain
         self._left = budget
         self._started = False
-        self._questions: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._questions: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._hosts: dict[bytes, str | None] = {}
         self._services: dict[tuple[int, int], str | None] = {}
@@ -54,7 +55,9 @@ class Names:
             return None
         if not self._started:
             self._started = True
-            threading.Thread(target=self._look_up, daemon=True).start()
+            queues = self._questions, self._answers
+            threading.Thread(target=_look_up, args=queues, daemon=True).start()
+            weakref.finalize(self, self._questions.put, None)  # a file of commands may have many listings
         began = time.monotonic()
         self._questions.put(addr)
         with suppress(queue.Empty):
@@ -64,12 +67,12 @@ class Names:
         self._left = 0
         return None
 
-    def _look_up(self) -> None:
-        """The resolver's thread: it may be left behind in a look-up."""
-        while True:
-            addr = self._questions.get()
-            name = None
-            with suppress(OSError):
-                af = socket.AF_INET if len(addr) == 4 else socket.AF_INET6
-                name = socket.gethostbyaddr(socket.inet_ntop(af, addr))[0]
-            self._answers.put(name)
+
+def _look_up(questions: queue.SimpleQueue[bytes | None], answers: queue.SimpleQueue[str | None]) -> None:
+    """The resolver's thread: it may be left behind in a look-up."""
+    while (addr := questions.get()) is not None:
+        name = None
+        with suppress(OSError):
+            af = socket.AF_INET if len(addr) == 4 else socket.AF_INET6
+            name = socket.gethostbyaddr(socket.inet_ntop(af, addr))[0]
+        answers.put(name)
