@@ -94,8 +94,10 @@ static void note_and_remember(uint8_t *data, size_t len, bool seen)
 	if (seen) {
 		note(&p, &msg, (ssize_t)len);
 	} else {
-		remember(&p, &msg);
+		remember(&p, &msg, len);
 		check(p.pending, "a request is under way");
+		check(!p.kept || (p.kept == len && !memcmp(p.request, data, len)),
+		      "what is kept is what was sent");
 	}
 }
 
