@@ -23,7 +23,7 @@ _uvs()
 	[[ $command != lab ]] || ((COMP_CWORD == 2)) || command="lab ${COMP_WORDS[2]}"
 	case $command in
 	'') words='run lab decap sysctl flush exec doctor -h --help --version' ;;
-	run) words='--driver --queue-num --conn-max --socket --state-dir --control-group --control-user' ;;
+	run) words='--driver --queue-num --conn-max --socket --state-dir --restore-at-boot --control-group --control-user' ;;
 	lab) words='demo up down status exec' ;;
 	'lab demo') words='--mode --tun-type -4 -6' ;;
 	'lab up') words='--mode --tun-type --servers --empty --no-offload --name' ;;

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from uvs import __version__
 from uvs.control import credentials, state
-from uvs.control.paths import default_socket, private_directory
+from uvs.control.keeper import Keeper
+from uvs.control.paths import default_socket, private_directory, state_directories
 from uvs.control.server import Server
 from uvs.diverted import Diverted
 from uvs.egress import Egress, FragmentWatch
@@ -73,7 +74,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="control socket (default $UVS_SOCKET or /run/uvs/control.sock)",
     )
     parser.add_argument(
-        "--state-dir", default=None, metavar="DIR", help="run state (default $UVS_STATE_DIR or /run/uvs)"
+        "--state-dir",
+        default=None,
+        metavar="DIR",
+        help="for connections and the table (default $UVS_STATE_DIR, or /run/uvs and /var/lib/uvs)",
+    )
+    parser.add_argument(
+        "--restore-at-boot",
+        action="store_true",
+        help="bring the table back after a reboot too, not only after a restart",
     )
     for kind in ("user", "group"):
         parser.add_argument(
@@ -98,12 +107,15 @@ def main(args: argparse.Namespace) -> int:
         access = credentials.access(args.control_user, args.control_group)
     except ValueError as error:
         raise UserError(str(error), 2) from None
+    state_dir, saved_dir = state_directories(args.state_dir)
     director = Director(
         queue=args.queue_num,
         socket_path=args.socket or default_socket(),
-        state_dir=Path(args.state_dir or os.environ.get("UVS_STATE_DIR") or Path(default_socket()).parent),
+        state_dir=state_dir,
+        saved_dir=saved_dir,
         conn_max=args.conn_max,
         access=access,
+        restore_at_boot=args.restore_at_boot,
     )
     try:
         asyncio.run(director.run())
@@ -127,13 +139,23 @@ class Director:
     """The parts of one director and their life."""
 
     def __init__(
-        self, *, queue: int, socket_path: str, state_dir: Path, conn_max: int, access: credentials.Access
+        self,
+        *,
+        queue: int,
+        socket_path: str,
+        state_dir: Path,
+        conn_max: int,
+        access: credentials.Access,
+        saved_dir: Path | None = None,
+        restore_at_boot: bool = False,
     ) -> None:
         self.queue = queue
         self.socket_path = socket_path
         self.state_dir = state_dir
+        self.saved_dir = saved_dir or state_dir
         self.conn_max = conn_max
         self.access = access
+        self.restore_at_boot = restore_at_boot
         self.skb = Skb()
         self._flushes = 0
         self._rules: asyncio.Task[None] | None = None
@@ -181,9 +203,12 @@ class Director:
         self.ipvs.services.observers.append(self._services_changed)
         self.ipvs.sysctl.host(frozenset(os.sched_getaffinity(0)), os.sysconf("SC_PHYS_PAGES"))
         self._read_host_settings()
-        self.saved = state.SavedTable(self.state_dir / "table.json")
-        message = self.saved.restore(self.ipvs)
-        if message:
+        saved = state.SavedTable(
+            self.saved_dir / "table", _boot_id().hex(), restore_at_boot=self.restore_at_boot
+        )
+        self.keeper = Keeper(saved, self.ipvs)
+        self._undo.callback(self.keeper.close)
+        for message in self.keeper.restore():
             log.warning("%s", message)
 
         self.driver = driver = NetfilterQueueDriver(self.queue, self._packet)
@@ -199,7 +224,7 @@ class Director:
         self.diversion.start()
         for warning in self.diversion.warnings:
             log.warning("%s", warning)
-        self.saved.save(self.ipvs)
+        self.keeper.begin(loop)
 
         for fd, ready in ((driver.fileno(), driver.run), (egress.fileno(), egress.events)):
             loop.add_reader(fd, ready)
@@ -266,7 +291,7 @@ class Director:
     async def _commit(self) -> None:
         with _logged():
             await self.diversion.flushed()
-        self.saved.save(self.ipvs)
+        self.keeper.commit()
         _spare_collector()
 
     def _tick(self) -> None:
@@ -284,6 +309,7 @@ class Director:
         self._read_host_settings()
         _in_slices(self.diverted.releasing())
         self._flushes = 0
+        self.keeper.second()
         if self._rules is None or self._rules.done():
             self._rules = asyncio.get_running_loop().create_task(self._look_after_rules())
 

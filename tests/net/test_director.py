@@ -7,62 +7,12 @@ import re
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
+from support.director import UVS, Director, directors
 from support.sandbox import sandboxed, sysctl, wait_for
 
-from uvs.lab.holder import die_with_parent
-
-UVS = [sys.executable, "-m", "uvs.cli"]
-ADM = [sys.executable, "-m", "uvs.adm.cli"]
 PATIENCE_S = 60.0
-
-
-class Director:
-    """A director of the test's own, in the present namespaces."""
-
-    def __init__(self, where: Path, *arguments: str) -> None:
-        self.socket, self.state = where / "control.sock", where / "state"
-        self._log = (where / f"log.{time.monotonic_ns()}").open("w+")
-        command = [*UVS, "run", "--socket", str(self.socket), "--state-dir", str(self.state), *arguments]
-        self.process = subprocess.Popen(
-            command, stdout=self._log, stderr=subprocess.STDOUT, preexec_fn=die_with_parent
-        )
-
-    @property
-    def said(self) -> str:
-        return Path(self._log.name).read_text()
-
-    def ready(self) -> Director:
-        wait_for(lambda: " ready: " in self.said or self.process.poll() is not None, "ready", PATIENCE_S)
-        assert self.process.poll() is None, self.said
-        return self
-
-    def ended(self) -> tuple[int, str]:
-        return self.process.wait(PATIENCE_S), self.said
-
-    def adm(self, *arguments: str) -> str:
-        env = dict(os.environ, UVS_SOCKET=str(self.socket))
-        done = subprocess.run([*ADM, *arguments], env=env, capture_output=True, text=True, timeout=PATIENCE_S)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def stop(self, sig: int = signal.SIGTERM) -> None:
-        self.process.send_signal(sig)
-        self.process.wait(PATIENCE_S)
-
-
-@contextmanager
-def directors() -> Iterator[Path]:
-    """A directory for directors; those that still run at the test's end are killed."""
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name)
 
 
 def rules() -> str:

@@ -1,11 +1,26 @@
-"""The director is killed in mid-transfer and started again: the transfer completes."""
+"""The director is killed and started again: transfers complete, and the table is what it was."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import signal
+import subprocess
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
-from support import clients
+from support import clients, vm
+from support.director import ADM, UVS, Director, directors
+from support.sandbox import sandboxed, wait_for
+from support.world import packed
+
+from uvs.control.client import Client, Unreachable
+from uvs.ipvs.spec import ServiceKey, ServiceSpec
 
 SIZE = 20_000_000
 SOME = 2_000_000
@@ -35,3 +50,174 @@ def test_kill_in_mid_transfer(running, family, direction) -> None:
     finally:
         transfer.close()
     assert there == here
+
+
+# ---------------------------------------------------------------- the saved table
+
+VIP = packed("192.0.2.1")
+
+
+def services(director: Director) -> set[int]:
+    """The ports of the services that there are."""
+    with Client(str(director.socket)) as client:
+        return {entry.spec.key.port for entry in client.services()}
+
+
+def add(director: Director, *ports: int) -> None:
+    with Client(str(director.socket)) as client:
+        for port in ports:
+            client.add_service(ServiceSpec(ServiceKey(2, 6, VIP, port), "rr"))
+
+
+def mount(*words: str) -> None:
+    subprocess.run(["mount", *words], check=True, timeout=PATIENCE_S)
+
+
+def reboot() -> None:
+    """What a new boot looks like from a mount namespace: another boot id, an empty /run."""
+    mount("-t", "tmpfs", "none", "/run")
+    fake = Path("/run/boot_id")
+    fake.write_text(f"{uuid.uuid4()}\n")
+    mount("--bind", str(fake), "/proc/sys/kernel/random/boot_id")
+
+
+@contextmanager
+def usual_places(size: str = "8m") -> Iterator[Path]:
+    """A directory for logs; /run and /var/lib are the test's own."""
+    mount("--make-rprivate", "/")
+    mount("-t", "tmpfs", "-o", f"size={size}", "none", "/var/lib")
+    reboot()
+    with directors() as where:
+        yield where
+
+
+@sandboxed
+def test_kill_while_services_are_added() -> None:
+    """What was acknowledged is there, whenever the director is killed; and it goes on from that."""
+    with directors() as where:
+        director = Director(where).ready()
+        acknowledged = 0
+        for _ in range(4):
+            enough = threading.Event()
+
+            def flood(
+                start: int = acknowledged, director: Director = director, enough: threading.Event = enough
+            ) -> None:
+                nonlocal acknowledged
+                with suppress(Unreachable), Client(str(director.socket)) as client:
+                    for port in range(start + 1, start + 10_000):
+                        client.add_service(ServiceSpec(ServiceKey(2, 6, VIP, port), "rr"))
+                        acknowledged = port
+                        if port > start + 20:
+                            enough.set()
+
+            client = threading.Thread(target=flood)
+            client.start()
+            assert enough.wait(PATIENCE_S)
+            director.stop(signal.SIGKILL)
+            client.join()
+            director = Director(where).ready()
+            there = services(director)
+            assert set(range(1, acknowledged + 1)) <= there <= set(range(1, acknowledged + 2))
+            assert "damaged" not in director.said
+            acknowledged = max(there)
+        director.stop()
+
+
+@sandboxed
+def test_a_reboot() -> None:
+    """At the usual places: nothing comes back, as with ip_vs, and the log says how it would; then it does."""
+    with usual_places() as where:
+        saved = Path("/var/lib/uvs")
+
+        director = Director(where, usual=True).ready()
+        add(director, 80, 81)
+        director.stop()
+        director = Director(where, usual=True).ready()
+        assert services(director) == {80, 81}, "a restart"
+        director.stop(signal.SIGKILL)
+
+        reboot()
+        director = Director(where, usual=True).ready()
+        assert services(director) == set()
+        (line,) = (text for text in director.said.splitlines() if "boot" in text)
+        assert "--restore-at-boot" in line
+        assert str(saved / "table.before-boot") in line
+        add(director, 82)
+        director.stop(signal.SIGKILL)
+
+        for _ in range(2):
+            reboot()
+            director = Director(where, "--restore-at-boot", usual=True).ready()
+            assert services(director) == {82}
+            assert "boot" not in director.said
+            director.stop()
+
+
+@sandboxed
+def test_a_full_disk_then_room() -> None:
+    """Changes are acknowledged and in force; once there is room they are saved."""
+    with usual_places("1m") as where:
+        director = Director(where, usual=True).ready()
+        add(director, 80)
+        filler = Path("/var/lib/filler")
+        with suppress(OSError), filler.open("wb", buffering=0) as f:
+            while True:
+                f.write(bytes(4096))
+        add(director, *range(1000, 1100))  # more than what is left of a page
+        assert len(services(director)) == 101
+        assert director.said.count("No space left on device") == 1
+        filler.unlink()
+        wait_for(lambda: "the table is saved again" in director.said, "the log line", PATIENCE_S)
+        director.stop(signal.SIGKILL)
+        director = Director(where, usual=True).ready()
+        assert services(director) == {80, *range(1000, 1100)}
+        director.stop()
+
+
+@sandboxed
+def test_a_place_that_cannot_be_written() -> None:
+    """A director goes on without: what was saved is in force, and the log says that changes are not kept."""
+    with usual_places() as where:
+        director = Director(where, usual=True).ready()
+        add(director, 80)
+        director.stop()
+        mount("-o", "remount,ro", "/var/lib")
+        director = Director(where, usual=True).ready()
+        assert services(director) == {80}
+        add(director, 81)
+        assert services(director) == {80, 81}
+        assert director.said.count("cannot be saved to /var/lib/uvs/table: Read-only file system") == 1
+        director.stop()
+
+
+# ---------------------------------------------------------------- who may
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to become somebody else takes root")
+@sandboxed
+def test_a_member_of_the_group_controls_the_director() -> None:
+    """By uvsadm and by an unmodified ipvsadm; somebody else does not get as far as the socket."""
+
+    def act(groups: str, *command: str) -> subprocess.CompletedProcess[str]:
+        # Python may lie in root's home: it may be read, which does not help to connect.
+        read = [f"--{kind}-caps=+dac_read_search" for kind in ("inh", "ambient")]
+        who = ["setpriv", "--reuid", "1001", "--regid", "1001", "--groups", groups, *read]
+        env = {**os.environ, **package, "UVS_SOCKET": str(director.socket)}
+        return subprocess.run(
+            [*who, *command], env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+
+    with usual_places() as where:
+        package = vm.environment(where)  # an editable one would be built again, by whom may not write there
+        director = Director(where, "--control-group", "4242", usual=True).ready()
+        done = act("7,4242", *ADM, "-A", "-t", "192.0.2.1:80", "-s", "rr")
+        assert done.returncode == 0, done.stderr
+        ipvsadm = shutil.which("ipvsadm", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+        assert ipvsadm, "scripts/test installs it"
+        done = act("7,4242", *UVS, "exec", "--", ipvsadm, "-Ln")
+        assert "192.0.2.1:80" in done.stdout, done.stderr
+        done = act("7", *ADM, "-Ln")
+        assert done.returncode != 0
+        assert "--control-group" in done.stderr
+        director.stop()

@@ -74,9 +74,9 @@ class Director(World):
 
     def __init__(self, folder: str, now: int) -> None:
         super().__init__(100, folder + "/connections", now)
-        self.saved = SavedTable(folder + "/table.json")
+        self.saved = SavedTable(folder + "/table")
         assert self.table.message == ""
-        assert self.saved.restore(self.ipvs) == ""
+        assert self.saved.restore(self.ipvs) == []
 
     def dests(self) -> list[Dest]:
         """Those that are in use and those in the trash."""

@@ -19,9 +19,8 @@ from uvs.netfilter.tool import NetfilterError
 def test_a_change_that_the_kernel_does_not_take_is_saved_and_acknowledged(caplog):
     """`commit` raises nothing: the client, which waits for its answer, gets it."""
     director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1, access=Access())
-    saved = []
     director.ipvs = SimpleNamespace()
-    director.saved = SimpleNamespace(save=saved.append)
+    director.keeper = Mock()
 
     async def flushed():
         raise NetfilterError("cannot divert packets any longer: no")
@@ -29,7 +28,7 @@ def test_a_change_that_the_kernel_does_not_take_is_saved_and_acknowledged(caplog
     director.diversion = SimpleNamespace(flushed=flushed)
     with caplog.at_level(logging.ERROR):
         asyncio.run(director._commit())
-    assert saved == [director.ipvs]
+    director.keeper.commit.assert_called_once_with()
     assert "cannot divert packets any longer: no" in caplog.text
 
 
@@ -39,6 +38,7 @@ def test_packets_that_the_queue_cut_are_counted_by_their_reason():
     director.ipvs.services.expiring_trash.return_value = ()
     director.diverted, director.diversion, director.driver = Mock(), Mock(), Mock(cut=3)
     director.diverted.releasing.return_value = ()
+    director.keeper = Mock()
     director._rules = Mock(done=lambda: False)
     director._second()
     assert director.ipvs.why[Why.CUT] == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 
 
 def default_socket() -> str:
@@ -20,6 +21,26 @@ def default_socket() -> str:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     directory = os.path.join(runtime, "uvs") if runtime else f"/tmp/uvs-{os.geteuid()}"
     return os.path.join(directory, "control.sock")
+
+
+def default_saved_directory() -> Path:
+    """Where the saved table outlives a reboot: /var/lib/uvs for root, else $XDG_STATE_HOME/uvs."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/uvs")
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state", "uvs")
+
+
+def state_directories(option: str | None) -> tuple[Path, Path]:
+    """Where run state and the saved table are. `option`: --state-dir; it and UVS_STATE_DIR mean both.
+
+    Else run state is in the socket's directory, and so is the saved table if UVS_SOCKET says another than the
+    usual: what two directors on a machine have must not mix.
+    """
+    if given := option or os.environ.get("UVS_STATE_DIR"):
+        return Path(given), Path(given)
+    run = Path(default_socket()).parent
+    usual = "UVS_SOCKET" not in os.environ or run == Path("/run/uvs")
+    return run, default_saved_directory() if usual else run
 
 
 def private_directory(path: str) -> bool:

@@ -1,364 +1,388 @@
 """The table on disk: services, destinations, time-outs and sysctls, so that a restarted director has them.
 
-A JSON file, written whole beside the old one and renamed over it, and a journal of changes beside it: after
-a crash there is what was acknowledged, never half of a change.
+A table, written whole beside the old one and renamed over it, and journals of the changes since: after a
+crash of the director there is what was acknowledged, never half of a change. What a loss of power leaves is
+as old as the last `sync`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
+import fcntl
 import os
-import socket
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from uvs.control.ipvs_family import TIMEOUT_MAX, set_timeouts, timeouts
-from uvs.engine.core import AF_INET, AF_INET6
+from uvs.control import stateformat
+from uvs.control.ipvs_family import set_timeouts, timeouts
+from uvs.control.stateformat import DamagedError, Header, Replay, Saved, VersionError
+from uvs.ipvs import scheduling
 from uvs.ipvs.services import Dest, Service
 from uvs.ipvs.skb import NetnsIpvs
-from uvs.ipvs.spec import DestSpec, ServiceKey, ServiceSpec
 
-VERSION = 1
-JOURNAL_MIN = 100_000  # lines; writing a large table whole takes a moment in which no packet is handled
-
-
-class DamagedError(ValueError):
-    """The file is no saved table; the text says what is wrong with it."""
+JOURNAL_MIN = 10_000  # lines: half a second of a restart
+STEP = 200  # lines of a table written at once, while packets wait
+FAULTS_TOLD = 3
 
 
 @dataclass(slots=True)
-class Saved:
-    """What a file holds. Destinations in list order, newest first."""
+class Found:
+    """What the files hold, and what is wrong with them."""
 
-    services: list[tuple[ServiceSpec, list[DestSpec]]] = field(default_factory=list)
-    timeouts: tuple[int, int, int] = (0, 0, 0)  # seconds; 0 leaves the default
-    sysctls: dict[str, str] = field(default_factory=dict)
+    saved: Saved
+    header: Header | None = None  # None: no table, or none whose first line is whole
+    lines: int = 0  # in the journals
+    last: int = 0  # number of the journal that is written last
+    faults: dict[Path, list[str]] = field(default_factory=dict)  # of each file, with line numbers
+    cut: list[Path] = field(default_factory=list)  # journals whose last line has no end
+
+    @property
+    def whole(self) -> bool:
+        """Can what is there be continued?"""
+        return not (self.faults or self.cut)
 
 
 class SavedTable:
-    """The files of one director: the table as it was, and a journal of what has changed since.
+    """The files of one director: the table as it was, and journals of what has changed since.
 
     A change appends a line, so that it costs the same however large the table is; when the journal has
-    grown as long as the table, the table is written anew. The table names its journal by number: one that
-    belongs to an older table is never read.
+    grown longer than the table, the table is written anew. The table names its first journal by
+    number: one that belongs to an older table is never read.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, boot: str = "", *, restore_at_boot: bool = False) -> None:
+        """`boot`: the kernel's boot id; a table of another boot comes back only if `restore_at_boot`."""
         self.path = Path(path)
-        self._changes: list[str] = []
-        self._settings = ""
-        self._number = 0
-        self._lines = 0  # in the journal
+        self.boot = boot
+        self.restore_at_boot = restore_at_boot
+        self._changes: list[bytes] = []
+        self._settings = b""
+        self._journal: int | None = None  # descriptor; None: the next save writes all of it
+        self._number = 0  # of that journal
+        self._lines = 0  # since the table was written
         self._size = 0  # services and destinations in the table
-        self._whole = False  # is there a table that the journal can continue?
+        self._unsynced = False
+        self._lock: int | None = None
 
-    def _journal(self, number: int) -> Path:
+    # ---- files
+
+    def _numbered(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")
+
+    def _journals(self) -> list[int]:
+        """Numbers of the journals that there are, in order."""
+        ends = (p.name[len(self.path.name) + 1 :] for p in self.path.parent.glob(self.path.name + ".*"))
+        return sorted(int(end) for end in ends if end.isascii() and end.isdigit())
+
+    def lock(self) -> None:
+        """Keep others out until `close`. OSError EBUSY: another director has it."""
+        path = self.path.with_name(self.path.name + ".lock")
+        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise OSError(
+                errno.EBUSY,
+                f"another director keeps its table in {self.path.parent}: stop it, or set --state-dir",
+            ) from None
+
+    def close(self) -> None:
+        """Let the files go."""
+        for fd in (self._journal, self._lock):
+            if fd is not None:
+                os.close(fd)
+        self._journal = self._lock = None
 
     # ---- saving
 
+    @property
+    def pending(self) -> bool:
+        """Are there changes that no file has?"""
+        return bool(self._changes) or self._journal is None
+
+    @property
+    def long(self) -> int:
+        """How many times longer the journal is than it should be; 0: it is not."""
+        return self._lines // max(JOURNAL_MIN, self._size)
+
     def save(self, ipvs: NetnsIpvs) -> None:
-        """Write down what has changed since the last call. OSError: the text names the file."""
-        settings = json.dumps(_settings(ipvs))
+        """Write down what has changed since the last call.
+
+        OSError: the text names the file; the changes are kept for the next call.
+        """
+        settings = stateformat.settings(ipvs)
         if settings != self._settings:
             self._changes.append(settings)
+            self._settings = settings
         try:
-            if not self._whole or self._lines + len(self._changes) > max(JOURNAL_MIN, self._size):
-                self._write(ipvs)
+            if self._journal is None:
+                self._save_whole(ipvs)
             elif self._changes:
-                with open(self._journal(self._number), "ab", opener=_private) as f:
-                    f.write("".join(line + "\n" for line in self._changes).encode())
+                self._append(self._journal, b"".join(self._changes))
                 self._lines += len(self._changes)
         except OSError as e:
-            self._whole = False  # the next call writes all of it
+            if len(self._changes) > max(JOURNAL_MIN, self._size):
+                self._forget_journal()  # all of it is shorter than what would have to be appended
             raise OSError(e.errno, f"the table cannot be saved to {self.path}: {e.strerror}") from None
         self._changes.clear()
-        self._settings = settings
 
-    def _write(self, ipvs: NetnsIpvs) -> None:
-        temporary = self.path.with_name(self.path.name + ".new")
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        with contextlib.suppress(FileNotFoundError):
-            self._journal(self._number + 1).unlink()
-        with open(temporary, "xb", opener=_private) as f:
-            f.write(encode(ipvs, self._number + 1))
-            f.flush()
-            os.fsync(f.fileno())
-        os.rename(temporary, self.path)
-        with contextlib.suppress(OSError):
-            self._journal(self._number).unlink()
-        self._number += 1
-        self._lines = 0
-        self._size = sum(1 + len(svc.dests) for svc in ipvs.services)
-        self._whole = True
+    def _save_whole(self, ipvs: NetnsIpvs) -> None:
+        rewriting = self.rewrite(ipvs)
+        try:
+            for _ in rewriting.steps():
+                pass
+            rewriting.finish()
+        except OSError:
+            self._forget_journal()  # it continues a table that is not there
+            with contextlib.suppress(OSError):
+                self._numbered(self._number).unlink()
+            raise
+
+    def _append(self, journal: int, text: bytes) -> None:
+        size = os.fstat(journal).st_size
+        try:
+            done = os.write(journal, text)
+            if done < len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            try:
+                os.ftruncate(journal, size)
+            except OSError:
+                self._forget_journal()
+            raise
+        self._unsynced = True
+
+    def _forget_journal(self) -> None:
+        if self._journal is not None:
+            os.close(self._journal)
+        self._journal = None
+        self._changes.clear()  # the whole table has them
+
+    def rewrite(self, ipvs: NetnsIpvs) -> Rewriting:
+        """Begin to write the table anew as it is now; changes from now on go to a new journal. OSError."""
+        if self._journal is not None:
+            self.save(ipvs)
+        number = max([self._number, *self._journals()]) + 1
+        saved = stateformat.capture(ipvs)
+        journal = os.open(
+            self._numbered(number), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+        )
+        self._forget_journal()
+        self._journal, self._number = journal, number
+        self._lines, self._size = 0, saved.size
+        return Rewriting(self, saved, number)
+
+    def syncing(self) -> Callable[[], None] | None:
+        """What brings the journal to the disk, if anything waits: may take long, and may run in a thread."""
+        if self._journal is None or not self._unsynced:
+            return None
+        self._unsynced = False
+        journal = os.dup(self._journal)
+
+        def sync() -> None:
+            try:
+                os.fdatasync(journal)
+            finally:
+                os.close(journal)
+
+        return sync
 
     def _changed(self, event: str, svc: Service, dest: Dest | None) -> None:
         """An observer of the services."""
-        if event == "gone_dest":
-            return
-        key = list(_key(svc))
-        if dest is None:
-            row: list[Any] = [event, key] if event == "del_service" else [event, key, _service(svc)]
-        else:
-            row = [event, key, _dest(dest)]
-        self._changes.append(json.dumps(row))
+        if event != "gone_dest":
+            self._changes.append(stateformat.change(event, svc, dest))
 
     # ---- restoring
 
-    def load(self) -> tuple[Saved, str]:
-        """What was saved, and a message (empty if all is well); a damaged file is set aside."""
+    def load(self) -> Found:
+        """What was saved; a line that is damaged is left out. VersionError."""
+        again = Replay()
+        found = Found(Saved())
         try:
-            saved, self._number = decode(self.path.read_bytes())
+            self._load_table(again, found)
         except FileNotFoundError:
-            return Saved(), ""
-        except ValueError as e:
-            aside = self.path.with_name(self.path.name + ".damaged")
-            self.path.rename(aside)
-            return Saved(), f"the saved table is damaged ({e}): set aside as {aside}, starting empty"
-        journal = self._journal(self._number)
-        try:
-            lines = journal.read_bytes().split(b"\n")
-        except FileNotFoundError:
-            return saved, ""
-        try:
-            return replay(saved, lines[:-1]), ""  # a last line without its end was never acknowledged
-        except ValueError as e:
-            aside = self.path.with_name(self.path.name + ".damaged")
-            journal.rename(aside)
-            message = f"the journal of the saved table is damaged ({e}): set aside as {aside}"
-            return decode(self.path.read_bytes())[0], f"{message}, starting with what is whole"
+            pass
+        except OSError as e:
+            found.faults[self.path] = [f"it cannot be read: {e.strerror}"]
+        first = found.header.journal if found.header else 1
+        for number in self._journals():
+            if first and number >= first:
+                path = self._numbered(number)
+                found.last = number
+                try:
+                    self._load_journal(again, found, path)
+                except OSError as e:
+                    found.faults[path] = [f"it cannot be read: {e.strerror}"]
+        found.saved = again.saved
+        return found
 
-    def restore(self, ipvs: NetnsIpvs) -> str:
-        """Put the saved table into a fresh director; returns a message, empty if all is well.
+    def _load_table(self, again: Replay, found: Found) -> None:
+        texts = self.path.read_bytes().split(b"\n")
+        if len(texts) > 1 and not texts[-1]:
+            texts.pop()  # what follows the end of the last line
+        try:
+            found.header = stateformat.read_header(texts[0])
+        except DamagedError as e:
+            found.faults[self.path] = [f"line 1: {e}"]
+        self._redo(again, found, self.path, texts[1:], 2)
+        if found.header and len(texts) < found.header.lines:
+            found.faults.setdefault(self.path, []).append(
+                f"it ends with line {len(texts)} of {found.header.lines}"
+            )
+
+    def _load_journal(self, again: Replay, found: Found, path: Path) -> None:
+        *texts, tail = path.read_bytes().split(b"\n")
+        self._redo(again, found, path, texts, 1)
+        found.lines += len(texts)
+        if tail:  # the director, or the machine, died while it wrote: it was never acknowledged
+            found.cut.append(path)
+            with contextlib.suppress(DamagedError):
+                again.redo(stateformat.read_line(tail))
+
+    @staticmethod
+    def _redo(again: Replay, found: Found, path: Path, texts: list[bytes], first: int) -> None:
+        for number, text in enumerate(texts, first):
+            try:
+                again.redo(stateformat.read_line(text))
+            except DamagedError as e:
+                found.faults.setdefault(path, []).append(f"line {number}: {e}")
+
+    def restore(self, ipvs: NetnsIpvs) -> list[str]:
+        """Put the saved table into a fresh director; returns messages, none if all is well.
 
         From now on changes are noted; `save` writes them.
         """
-        saved, message = self.load()
-        messages = [message] if message else []
+        messages: list[str] = []
+        try:
+            found = self.load()
+        except VersionError as e:
+            messages.append(self._set_version_aside(e))
+            found = Found(Saved())
+        messages += [f"{path}: its last line is cut off" for path in found.cut]
+        if found.faults:
+            messages.append(self._set_aside(found))
+        saved, header = found.saved, found.header
+        if header is not None and header.boot != self.boot and not self.restore_at_boot:
+            if saved.services or saved.sysctls or saved.timeouts not in ((0, 0, 0), timeouts(ipvs.table)):
+                messages.append(self._keep_for_later(saved, header.boot))
+            saved = Saved()
+        elif header is not None and header.journal and header.boot == self.boot and found.whole:
+            self._go_on(found, header.journal)
+        messages += self._put_back(saved, ipvs)
+        self._settings = stateformat.settings(ipvs) if self._journal is not None else b""
+        ipvs.services.observers.append(self._changed)
+        return messages
+
+    def _put_back(self, saved: Saved, ipvs: NetnsIpvs) -> Iterator[str]:
         ipvs.services.attach(saved.services)
         set_timeouts(ipvs.table, *saved.timeouts)
         for name, value in saved.sysctls.items():
             try:
                 ipvs.sysctl.set(name, value)
             except OSError as e:
-                messages.append(f"saved sysctl not restored: {e.strerror}")
-        ipvs.services.observers.append(self._changed)
-        return "; ".join(messages)
+                yield f"saved sysctl not restored: {e.strerror}"
+        unknown = {spec.sched_name for spec, _ in saved.services} - {"none"}
+        for name in sorted(n for n in unknown if scheduling.find(n) is None):
+            yield f"no scheduler {name!r}: saved services that have it get no connection"
+
+    def _go_on(self, found: Found, first: int) -> None:
+        """Continue the journal that was found."""
+        number = found.last or first
+        with contextlib.suppress(OSError):  # then all of it is written anew
+            self._journal = os.open(
+                self._numbered(number), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
+            self._number, self._lines, self._size = number, found.lines, found.saved.size
+            self._remove_journals(first)
+
+    def _remove_journals(self, before: int) -> None:
+        for number in self._journals():
+            if number < before:
+                with contextlib.suppress(OSError):
+                    self._numbered(number).unlink()
+
+    def _set_version_aside(self, error: VersionError) -> str:
+        end = f"version-{error.version}"
+        for path in (self.path, *map(self._numbered, self._journals())):
+            with contextlib.suppress(OSError):
+                os.rename(path, path.with_name(f"{path.name}.{end}"))
+        return f"the saved table was {error}: set aside as {self.path}.{end}, starting without it"
+
+    def _set_aside(self, found: Found) -> str:
+        """Keep damaged files under names that say so; they stay in place until the table is written anew."""
+        told = []
+        for path, faults in found.faults.items():
+            more = f" and {len(faults) - FAULTS_TOLD} more" if len(faults) > FAULTS_TOLD else ""
+            told.append(f"{path} ({'; '.join(faults[:FAULTS_TOLD])}{more}), {_second_name(path)}")
+        services = len(found.saved.services)
+        return (
+            f"the saved table is damaged: {'; '.join(told)}: starting with what is whole,"
+            f" {services} services and {found.saved.size - services} servers"
+        )
+
+    def _keep_for_later(self, saved: Saved, boot: str) -> str:
+        aside = self.path.with_name(self.path.name + ".before-boot")
+        text = f"the table of before the boot is not restored (--restore-at-boot would), but kept as {aside}"
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                aside.unlink()
+            with open(aside, "xb", opener=_private) as f:
+                f.writelines(stateformat.lines(saved, 0, boot))
+        except OSError as e:
+            text += f", in part: {e.strerror}"
+        return text
+
+
+class Rewriting:
+    """A table being written anew beside the old one: first `steps`, then `finish`."""
+
+    def __init__(self, owner: SavedTable, saved: Saved, number: int) -> None:
+        self._owner, self._saved, self._number = owner, saved, number
+        self._new = owner.path.with_name(owner.path.name + ".new")
+
+    def steps(self) -> Iterator[None]:
+        """Write it, some hundred lines in a step. OSError: the old table and all journals stay."""
+        with contextlib.suppress(FileNotFoundError):
+            self._new.unlink()
+        with open(self._new, "xb", opener=_private) as f:
+            for number, text in enumerate(stateformat.lines(self._saved, self._number, self._owner.boot), 1):
+                f.write(text)
+                if not number % STEP:
+                    yield
+
+    def finish(self) -> None:
+        """Bring it to the disk, then into its place; may take long, and may run in a thread. OSError."""
+        fd = os.open(self._new, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(self._new, self._owner.path)
+        directory = os.open(self._owner.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+        self._owner._remove_journals(self._number)
+
+
+def _second_name(path: Path) -> str:
+    """A second name for a damaged file, or, where there are no such, another name; says which."""
+    aside = path.with_name(path.name + ".damaged")
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            aside.unlink()
+        try:
+            os.link(path, aside)
+        except OSError:
+            os.rename(path, aside)
+    except OSError as e:
+        return f"which cannot be set aside: {e.strerror}"
+    return f"set aside as {aside}"
 
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
-
-
-# ---------------------------------------------------------------- encoding
-
-
-def encode(ipvs: NetnsIpvs, number: int = 1) -> bytes:
-    """A director's table as the file's text; `number` of the journal that continues it."""
-    return json.dumps(
-        {
-            "version": VERSION,
-            "journal": number,
-            **_settings(ipvs),
-            "services": [
-                {**_service(svc), "servers": [_dest(d) for d in svc.dests]} for svc in ipvs.services
-            ],
-        },
-        indent=1,
-    ).encode()
-
-
-def _settings(ipvs: NetnsIpvs) -> dict[str, Any]:
-    return {
-        "timeouts": timeouts(ipvs.table),
-        "sysctls": ipvs.sysctl.changed(),
-    }
-
-
-def _key(svc: Service) -> tuple[int, int, str, int, int]:
-    af, protocol, addr, port, fwmark = svc.key.lookup
-    return af, protocol, addr.hex(), port, fwmark
-
-
-def _service(svc: Service) -> dict[str, Any]:
-    spec = svc.spec
-    key = spec.key
-    return {
-        "family": key.af,
-        "protocol": key.protocol,
-        "address": socket.inet_ntop(key.af, key.addr or bytes(4 if key.af == AF_INET else 16)),
-        "port": key.port,
-        "fwmark": key.fwmark,
-        "scheduler": spec.sched_name,
-        "flags": spec.flags,
-        "timeout": spec.timeout,
-        "netmask": spec.netmask,
-        "pe": spec.pe_name,
-    }
-
-
-def _dest(dest: Dest) -> dict[str, Any]:
-    spec = dest.spec
-    return {
-        "family": spec.af,
-        "address": socket.inet_ntop(spec.af, spec.addr),
-        "port": spec.port,
-        "method": spec.fwd,
-        "weight": spec.weight,
-        "u_threshold": spec.u_threshold,
-        "l_threshold": spec.l_threshold,
-        "tun_type": spec.tun_type,
-        "tun_port": spec.tun_port,
-        "tun_flags": spec.tun_flags,
-    }
-
-
-# ---------------------------------------------------------------- decoding
-
-
-def _json(text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as e:
-        raise DamagedError(f"no JSON: {e}") from None
-
-
-def decode(text: bytes) -> tuple[Saved, int]:
-    """The file's text, checked member by member, and the number of its journal. DamagedError."""
-    top = _json(text)
-    if _member(top, "version", int) != VERSION:
-        raise DamagedError(f"written by another version of uvs (version {top['version']})")
-    saved = Saved([], *_decode_settings(top))
-    seen = set()
-    for row in _member(top, "services", list):
-        spec = _decode_service(row)
-        if spec.key.lookup in seen:
-            raise DamagedError("a service appears twice")
-        seen.add(spec.key.lookup)
-        dests = [_decode_dest(d) for d in _member(row, "servers", list)]
-        if len({(d.af, d.addr, d.port) for d in dests}) != len(dests):
-            raise DamagedError("a server appears twice in a service")
-        saved.services.append((spec, dests))
-    return saved, _number(top, "journal", 1 << 62)
-
-
-def _decode_settings(row: Any) -> tuple[tuple[int, int, int], dict[str, str]]:
-    timeouts = _member(row, "timeouts", list)
-    if len(timeouts) != 3 or not all(type(n) is int and 0 <= n <= TIMEOUT_MAX for n in timeouts):
-        raise DamagedError("timeouts are not three numbers of seconds")
-    sysctls = _member(row, "sysctls", dict)
-    if not all(isinstance(value, str) for value in sysctls.values()):
-        raise DamagedError("a sysctl is no text")
-    return (timeouts[0], timeouts[1], timeouts[2]), sysctls
-
-
-def replay(saved: Saved, lines: list[bytes]) -> Saved:
-    """Do again what a journal tells. DamagedError: it does not fit the table."""
-    services = {_lookup(spec.key): (spec, dests) for spec, dests in saved.services}
-    for line in lines:
-        row = _json(line)
-        if isinstance(row, dict):
-            saved.timeouts, saved.sysctls = _decode_settings(row)
-            continue
-        try:
-            _redo(services, *row)
-        except (TypeError, KeyError, ValueError) as e:
-            raise DamagedError(f"a line does not fit: {line[:80]!r} ({e})") from None
-    saved.services = list(services.values())
-    return saved
-
-
-_Lookup = tuple[int, int, str, int, int]
-
-
-def _lookup(key: ServiceKey) -> _Lookup:
-    af, protocol, addr, port, fwmark = key.lookup
-    return af, protocol, addr.hex(), port, fwmark
-
-
-def _redo(
-    services: dict[_Lookup, tuple[ServiceSpec, list[DestSpec]]], event: str, key: list[Any], row: Any = None
-) -> None:
-    """One change. `del_service` comes after the `del_dest` of its destinations."""
-    lookup: _Lookup = tuple(key)
-    match event:
-        case "add_service":
-            services[lookup] = (_decode_service(row), [])
-        case "edit_service":
-            services[lookup] = (_decode_service(row), services[lookup][1])
-        case "del_service":
-            del services[lookup]
-        case "add_dest" | "edit_dest" | "del_dest":
-            dest = _decode_dest(row)
-            dests = services[lookup][1]
-            if event == "add_dest":
-                dests.insert(0, dest)
-                return
-            at = [(d.af, d.addr, d.port) for d in dests].index((dest.af, dest.addr, dest.port))
-            if event == "edit_dest":
-                dests[at] = dest
-            else:
-                del dests[at]
-        case _:
-            raise ValueError(f"no such change: {event!r}")
-
-
-def _member(row: Any, name: str, kind: type) -> Any:
-    if not isinstance(row, dict) or type(row.get(name)) is not kind:
-        raise DamagedError(f"{name} is missing or no {kind.__name__}")
-    return row[name]
-
-
-def _number(row: Any, name: str, high: int, low: int = 0) -> int:
-    value: int = _member(row, name, int)
-    if not low <= value <= high:
-        raise DamagedError(f"{name} is out of range: {value}")
-    return value
-
-
-def _address(row: Any) -> tuple[int, bytes]:
-    af = _number(row, "family", AF_INET6)
-    if af not in (AF_INET, AF_INET6):
-        raise DamagedError(f"family is neither {AF_INET} nor {AF_INET6}")
-    text = _member(row, "address", str)
-    try:
-        return af, socket.inet_pton(af, text)
-    except (OSError, ValueError):
-        raise DamagedError(f"no address of its family: {text!r}") from None
-
-
-_U16, _U32 = 0xFFFF, 0xFFFFFFFF
-
-
-def _decode_service(row: Any) -> ServiceSpec:
-    af, addr = _address(row)
-    key = ServiceKey(
-        af, _number(row, "protocol", _U16), addr, _number(row, "port", _U16), _number(row, "fwmark", _U32)
-    )
-    return ServiceSpec(
-        key,
-        _member(row, "scheduler", str),
-        _number(row, "flags", _U32),
-        _number(row, "timeout", _U32),
-        _number(row, "netmask", _U32),
-        _member(row, "pe", str),
-    )
-
-
-def _decode_dest(row: Any) -> DestSpec:
-    af, addr = _address(row)
-    return DestSpec(
-        af,
-        addr,
-        _number(row, "port", _U16),
-        _number(row, "method", 7),
-        _number(row, "weight", 0x7FFFFFFF),
-        _number(row, "u_threshold", _U32),
-        _number(row, "l_threshold", _U32),
-        _number(row, "tun_type", 0xFF),
-        _number(row, "tun_port", _U16),
-        _number(row, "tun_flags", _U16),
-    )
