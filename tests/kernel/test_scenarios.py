@@ -43,7 +43,7 @@ def test_on_paper(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, one in SCENARIOS.items() if on_wire(one)])
-@sandboxed(limit=240)
+@sandboxed(limit=600)
 def test_on_the_wire(name: str) -> None:
     """`uvs run` with real packets."""
     play(SCENARIOS[name], Uvs)
