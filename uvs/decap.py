@@ -24,12 +24,12 @@ from uvs.egress import netlink
 from uvs.engine.core import checksum
 from uvs.errors import UserError
 from uvs.ipvs import encap
+from uvs.ipvs.ipproto import IPPROTO_GRE, IPPROTO_IPIP, IPPROTO_IPV6, IPPROTO_UDP
 from uvs.systemd import notify
 
 # family inside by protocol number
-INNER = {4: socket.AF_INET, 41: socket.AF_INET6}
-GRE, UDP = 47, 17
-PROTOCOLS = (*INNER, GRE)
+INNER = {IPPROTO_IPIP: socket.AF_INET, IPPROTO_IPV6: socket.AF_INET6}
+PROTOCOLS = (*INNER, IPPROTO_GRE)
 
 # The device that is there when the kernel has a module for outer family and protocol. Such a module answers
 # tunnel packets that none of its devices takes with ICMP errors, raw socket or not (tunnel4_rcv).
@@ -38,8 +38,8 @@ KERNELS_OWN = {
     (socket.AF_INET, 41): "sit0",
     (socket.AF_INET6, 4): "ip6tnl0",
     (socket.AF_INET6, 41): "ip6tnl0",
-    (socket.AF_INET, GRE): "gre0",
-    (socket.AF_INET6, GRE): "ip6gre0",
+    (socket.AF_INET, IPPROTO_GRE): "gre0",
+    (socket.AF_INET6, IPPROTO_GRE): "ip6gre0",
 }
 
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000  # linux/if_tun.h
@@ -218,11 +218,11 @@ class Decap:
         self._sockets: list[tuple[socket.socket, bool, Opener]] = []  # with: does it give IP headers too?
         outers = set()
         for outer in (socket.AF_INET, socket.AF_INET6):
-            for protocol in (*protocols, *([UDP] if gue_port else [])):
-                s = _gue_socket(outer, gue_port) if protocol == UDP else _raw_socket(outer, protocol)
+            for protocol in (*protocols, *([IPPROTO_UDP] if gue_port else [])):
+                s = _gue_socket(outer, gue_port) if protocol == IPPROTO_UDP else _raw_socket(outer, protocol)
                 if s:
                     stack.callback(s.close)
-                    header = protocol != UDP and outer == socket.AF_INET
+                    header = protocol != IPPROTO_UDP and outer == socket.AF_INET
                     self._sockets.append((s, header, _opener(protocol)))
                     outers.add(4 if outer == socket.AF_INET else 6)
         self.locals = Locals()
@@ -280,9 +280,9 @@ class Decap:
 
 
 def _opener(protocol: int) -> Opener:
-    if protocol == UDP:
+    if protocol == IPPROTO_UDP:
         return gue_packet
-    if protocol == GRE:
+    if protocol == IPPROTO_GRE:
         return gre_packet
     return lambda packet: inner_packet(packet, INNER[protocol])
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from uvs.engine.core import Conn, ConnFlag
+from uvs.ipvs.ipproto import IPPROTO_UDP
 from uvs.ipvs.services import FTPPORT, Dest, Service, Services
 from uvs.ipvs.spec import ServiceKey
 from uvs.netfilter.diversion import Diversion
 from uvs.netfilter.plan import PROTOCOLS, Element
 
-UDP, ISAKMP = 17, 500
+ISAKMP = 500
 ANSWERS_MAX = 4096
 ANSWERING = (ConnFlag.LOCALNODE, ConnFlag.TUNNEL, ConnFlag.DROUTE)
 
@@ -20,7 +21,7 @@ def _every_port(key: ServiceKey) -> bool:
 
     FTP's data connections; AH and ESP, which follow a connection of UDP 500 (ip_vs_proto_ah_esp.c).
     """
-    return bool(key.fwmark) or key.port in (0, FTPPORT) or (key.protocol, key.port) == (UDP, ISAKMP)
+    return bool(key.fwmark) or key.port in (0, FTPPORT) or (key.protocol, key.port) == (IPPROTO_UDP, ISAKMP)
 
 
 def service_element(svc: Service) -> Element | None:

@@ -12,10 +12,11 @@ from uvs.adm.address import parse_endpoint
 from uvs.control.client import Client, Unreachable
 from uvs.control.connfilter import ConnFilter
 from uvs.errors import UserError
+from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.spec import IpvsError, ServiceKey
 
 AF_INET, AF_INET6 = socket.AF_INET, socket.AF_INET6
-PROTOCOLS = {"tcp_service": 6, "udp_service": 17, "sctp_service": 132}
+PROTOCOLS = {"tcp_service": IPPROTO_TCP, "udp_service": IPPROTO_UDP, "sctp_service": IPPROTO_SCTP}
 
 _EPILOG = """\
 examples:
@@ -91,7 +92,7 @@ def _service(args: argparse.Namespace) -> ServiceKey | None:
         if not 1 <= mark <= 0xFFFFFFFF:
             raise UserError(f"-f takes a mark of 1..4294967295, not {mark}", 2)
         af = AF_INET6 if args.ipv6 else AF_INET
-        return ServiceKey(af, 6, bytes(16 if args.ipv6 else 4), 0, mark)
+        return ServiceKey(af, IPPROTO_TCP, bytes(16 if args.ipv6 else 4), 0, mark)
     for name, protocol in PROTOCOLS.items():
         text = getattr(args, name)
         if text is not None:
@@ -103,7 +104,7 @@ def _service(args: argparse.Namespace) -> ServiceKey | None:
 
 
 def _server(text: str) -> tuple[bytes, int | None]:
-    found = parse_endpoint(text, 6)
+    found = parse_endpoint(text, IPPROTO_TCP)
     if found is None:
         raise UserError(f"{text}: no real server's address[:port]", 2)
     return found.addr, found.port

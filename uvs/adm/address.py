@@ -6,7 +6,9 @@ import socket
 from contextlib import suppress
 from typing import NamedTuple
 
-PROTOCOLS = {6: "tcp", 17: "udp", 132: "sctp"}
+from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
+
+PROTOCOLS = {IPPROTO_TCP: "tcp", IPPROTO_UDP: "udp", IPPROTO_SCTP: "sctp"}
 
 
 class Endpoint(NamedTuple):

@@ -9,10 +9,10 @@ from uvs.adm.address import Endpoint, host_address, number, parse_endpoint
 from uvs.adm.errors import Fail
 from uvs.adm.options import CHECKED, COMMANDS, OPTIONS, RULES, TUNNEL_OPTIONS, TUNNEL_RULES, Rule
 from uvs.adm.popt import BadOption, Popt
+from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.spec import SVC_F_ONEPACKET, SVC_F_PERSISTENT, DestSpec, ServiceKey, ServiceSpec
 
 AF_INET, AF_INET6 = socket.AF_INET, socket.AF_INET6
-TCP, UDP, SCTP = 6, 17, 132
 MASQ, TUNNEL, DROUTE = 0, 2, 3  # IP_VS_CONN_F_*
 DEFAULT_SCHEDULER = "wlc"
 DEFAULT_PERSISTENCE = 360  # seconds
@@ -74,7 +74,7 @@ class _Parser:
         self.program = program
         self.given: set[str] = set()
         self.af: int = AF_INET
-        self.protocol = TCP
+        self.protocol = IPPROTO_TCP
         self.addr = b"\0" * 4
         self.port = 0
         self.fwmark = 0
@@ -143,11 +143,11 @@ class _Parser:
         match name:
             case "t" | "u" | "sctp":
                 self._set("service-address")
-                self._service({"t": TCP, "u": UDP, "sctp": SCTP}[name], value)
+                self._service({"t": IPPROTO_TCP, "u": IPPROTO_UDP, "sctp": IPPROTO_SCTP}[name], value)
             case "f":
                 self._set("service-address")
                 self.fwmark = self._number(value, 1, 0xFFFFFFFF, f"invalid fwmark value `{value}' specified")
-                self.af, self.protocol = AF_INET, TCP
+                self.af, self.protocol = AF_INET, IPPROTO_TCP
             case "6":
                 if not self.fwmark:
                     raise Fail("-6 used before -f\n")
@@ -262,14 +262,14 @@ class _Parser:
             _check(TUNNEL_RULES[self.tun_type], TUNNEL_OPTIONS, self.given, f"tunnel type|{self.tun_type}")
         key = ServiceKey(self.af, self.protocol, self.addr, self.port, self.fwmark)
         if self.fwmark:
-            key = ServiceKey(self.af, TCP, bytes(4 if self.af == AF_INET else 16), 0, self.fwmark)
+            key = ServiceKey(self.af, IPPROTO_TCP, bytes(4 if self.af == AF_INET else 16), 0, self.fwmark)
         scheduler = self.scheduler or DEFAULT_SCHEDULER
         server = self.server
         port = server.port or 0
         if command.name in ("add-service", "edit-service"):
             if not self.fwmark and not self.port and not self.flags & SVC_F_PERSISTENT:
                 raise Fail("Zero port specified for non-persistent service")
-            if self.flags & SVC_F_ONEPACKET and not self.fwmark and self.protocol != UDP:
+            if self.flags & SVC_F_ONEPACKET and not self.fwmark and self.protocol != IPPROTO_UDP:
                 raise Fail("One-Packet Scheduling is only for UDP virtual services")
         elif command.name in ("add-server", "edit-server"):
             if self.fwd != MASQ and not self.fwmark:

@@ -10,11 +10,11 @@ from typing import TypeVar
 from uvs.adm.names import Names
 from uvs.control.extension import ConnEntry
 from uvs.control.messages import DestEntry, ServiceEntry, Stats
+from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, PROTO_NAMES
 from uvs.ipvs.spec import SVC_F_ONEPACKET, SVC_F_PERSISTENT, DestSpec, ServiceKey, ServiceSpec
 
 AF_INET, AF_INET6 = socket.AF_INET, socket.AF_INET6
-PROTOCOL_NAMES = {6: "TCP", 17: "UDP", 132: "SCTP"}
-CONN_PROTOCOLS = {0: "IP", 1: "ICMP", 6: "TCP", 17: "UDP", 58: "ICMPv6", 132: "SCTP"}
+PROTOCOL_NAMES = {number: PROTO_NAMES[number] for number in (IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP)}
 METHODS = {0: "Masq", 1: "Local", 2: "Tunnel", 3: "Route"}
 TUN_NAMES = {0: "ipip", 1: "gue", 2: "gre"}
 TUN_CSUMS = {0: "-c", 1: "+c", 2: "r+c"}
@@ -186,7 +186,7 @@ def connections(conns: Iterable[ConnEntry], pe: bool, names: Names) -> Iterator[
     head = f"pro expire {'state':11} {'source':18} {'virtual':18} "
     yield head + (f"{'destination':18} {'pe name':16} pe_data" if pe else "destination")
     for c in conns:
-        protocol = CONN_PROTOCOLS.get(c.protocol, f"IP_{c.protocol}")
+        protocol = PROTO_NAMES.get(c.protocol, f"IP_{c.protocol}")
         seconds = c.expires // 1000
         source, virtual, server = (
             names.endpoint(af, addr, port, c.protocol)
@@ -205,7 +205,7 @@ def connections(conns: Iterable[ConnEntry], pe: bool, names: Names) -> Iterator[
 def conn_json(c: ConnEntry) -> dict[str, object]:
     """A connection as `uvsadm -Lc --json` and `uvs flush -n --json` tell it."""
     row: dict[str, object] = {
-        "protocol": CONN_PROTOCOLS.get(c.protocol, f"IP_{c.protocol}"),
+        "protocol": PROTO_NAMES.get(c.protocol, f"IP_{c.protocol}"),
         "expires": c.expires // 1000,
         "state": c.state,
         "client": {"address": socket.inet_ntop(c.af, c.caddr), "port": c.cport},

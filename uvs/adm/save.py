@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from uvs.adm.listing import TUN_NAMES, netmask_text, sched_flags
 from uvs.adm.names import Names
 from uvs.control.messages import DestEntry
+from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.spec import SVC_F_ONEPACKET, SVC_F_PERSISTENT, DestSpec, ServiceKey, ServiceSpec
 
-_FLAGS = {6: "-t", 17: "-u", 132: "--sctp-service"}
+_FLAGS = {IPPROTO_TCP: "-t", IPPROTO_UDP: "-u", IPPROTO_SCTP: "--sctp-service"}
 _METHODS = {0: "-m", 2: "-i", 3: "-g"}
 _CSUMS = {0: "--tun-nocsum", 1: "--tun-csum", 2: "--tun-remcsum"}
 

@@ -13,12 +13,12 @@ from uvs.control.messages import Attr, Cmd, Stats
 from uvs.control.netlink import Attrs
 from uvs.engine.core import Table
 from uvs.ipvs.estimator import Estimator
+from uvs.ipvs.ipproto import IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.services import Dest, Service, Services
 from uvs.ipvs.spec import IpvsError, ServiceKey
 
 log = logging.getLogger("uvs.control")
 
-TCP, UDP = 6, 17
 # Rows of the time-out tables (IP_VS_TCP_S_*, IP_VS_UDP_S_*).
 TCP_ESTABLISHED, TCP_FIN_WAIT, UDP_NORMAL = 1, 4, 0
 TIMEOUT_MAX = 0xFFFFFFFF // 1000  # seconds; the kernel's bound is INT_MAX / HZ, 8,589,934 at 250 Hz
@@ -28,8 +28,8 @@ Handler = Callable[[bytes, Attrs], Reply | Steps | None]
 
 def timeouts(table: Table) -> tuple[int, int, int]:
     """The three time-outs of `ipvsadm --set`, seconds: TCP established, FIN_WAIT, UDP."""
-    tcp = table.timeouts(TCP)
-    return tcp[TCP_ESTABLISHED] // 1000, tcp[TCP_FIN_WAIT] // 1000, table.timeouts(UDP)[UDP_NORMAL] // 1000
+    tcp, udp = table.timeouts(IPPROTO_TCP), table.timeouts(IPPROTO_UDP)
+    return tcp[TCP_ESTABLISHED] // 1000, tcp[TCP_FIN_WAIT] // 1000, udp[UDP_NORMAL] // 1000
 
 
 def set_timeouts(table: Table, tcp: int, tcp_fin: int, udp: int) -> None:
@@ -37,9 +37,9 @@ def set_timeouts(table: Table, tcp: int, tcp_fin: int, udp: int) -> None:
     if not all(0 <= seconds <= TIMEOUT_MAX for seconds in (tcp, tcp_fin, udp)):
         raise IpvsError(errno.EINVAL, "time-out out of range")
     for protocol, state, seconds in (
-        (TCP, TCP_ESTABLISHED, tcp),
-        (TCP, TCP_FIN_WAIT, tcp_fin),
-        (UDP, UDP_NORMAL, udp),
+        (IPPROTO_TCP, TCP_ESTABLISHED, tcp),
+        (IPPROTO_TCP, TCP_FIN_WAIT, tcp_fin),
+        (IPPROTO_UDP, UDP_NORMAL, udp),
     ):
         if seconds:
             table.set_timeout(protocol, state, seconds * 1000)

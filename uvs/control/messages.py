@@ -15,13 +15,13 @@ from struct import Struct
 from typing import NamedTuple
 
 from uvs.control.netlink import Attrs, Layout, attribute, attributes, string
+from uvs.ipvs.ipproto import IPPROTO_TCP
 from uvs.ipvs.spec import SVC_F_HASHED, DestSpec, IpvsError, ServiceKey, ServiceSpec
 
 FAMILY_NAME = "IPVS"
 VERSION = 1
 IPVS_VERSION_CODE = 0x010201  # 1.2.1
 CONN_TAB_SIZE = 4096  # what a kernel says by default (ip_vs_conn_tab_bits 12)
-TCP = 6
 ADDR_SIZE = 16
 SCHED_NAME_MAX, PE_NAME_MAX = 15, 16
 FWD_MASK = 7
@@ -334,7 +334,7 @@ def parse_key(attrs: Attrs) -> ServiceKey:
     af = number(attrs, Svc.AF, 2)
     mark = number(attrs, Svc.FWMARK, 4, 0)
     by_mark = Svc.FWMARK in attrs
-    protocol = TCP if by_mark else number(attrs, Svc.PROTOCOL, 2)
+    protocol = IPPROTO_TCP if by_mark else number(attrs, Svc.PROTOCOL, 2)
     port = 0 if by_mark else ntohs(number(attrs, Svc.PORT, 2))
     if af not in (AF_INET, AF_INET6):
         raise IpvsError(errno.EAFNOSUPPORT, f"address family {af}")

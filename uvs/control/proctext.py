@@ -11,19 +11,19 @@ from socket import AF_INET, htonl
 from uvs.control.messages import CONN_TAB_SIZE
 from uvs.engine.core import Conn, ConnFlag
 from uvs.ipvs import apps
+from uvs.ipvs.ipproto import PROTO_NAMES
 from uvs.ipvs.knobs import HZ
 from uvs.ipvs.services import Dest, Service
 from uvs.ipvs.skb import NetnsIpvs
 
 # ip_vs_proto_name
-_PROTOCOLS = {0: "IP", 1: "ICMP", 6: "TCP", 17: "UDP", 58: "ICMPv6", 132: "SCTP"}
 # ip_vs_fwd_name
 _METHODS = {int(ConnFlag.LOCALNODE): "Local", int(ConnFlag.TUNNEL): "Tunnel", int(ConnFlag.DROUTE): "Route"}
 _U32, _U64 = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 
 
 def _protocol(number: int) -> str:
-    return _PROTOCOLS.get(number, f"IP_{number}")
+    return PROTO_NAMES.get(number, f"IP_{number}")
 
 
 def _address(af: int, addr: bytes) -> str:

@@ -16,6 +16,7 @@ from uvs.control.ipvs_family import set_timeouts, stats, timeouts
 from uvs.control.messages import CONN_TAB_SIZE, FWD_MASK, IPVS_VERSION_CODE
 from uvs.engine.core import Table
 from uvs.ipvs.estimator import Estimator
+from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.services import Dest, Service, Services
 from uvs.ipvs.spec import SVC_F_HASHED, DestSpec, IpvsError, ServiceKey, ServiceSpec
 
@@ -55,7 +56,7 @@ _GET_SIZES = {
     GET_DAEMON: 2 * _DAEMON.size,
 }
 HEAD = max(_GET_SIZES.values())  # so much of a getsockopt's buffer says what is asked for
-_PROTOCOLS = (6, 17, 132)
+_PROTOCOLS = (IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP)
 _U32 = 0xFFFFFFFF
 
 

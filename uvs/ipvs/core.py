@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from uvs.engine.core import AF_INET, Conn, ConnFlag, DestFlag, Dir, Hdr, Header, Why
 from uvs.ipvs import apps, icmp, protocols, walk
+from uvs.ipvs.ipproto import IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.persistence import ip_vs_rs_conn_out, ip_vs_sched_persist
 from uvs.ipvs.services import FTPPORT, Service
 from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
 from uvs.ipvs.tunnel import ip_vs_in_icmp_tunnel
 from uvs.ipvs.xmit import TRANSMITTERS, ip_vs_bypass_xmit, ip_vs_icmp_xmit, too_short_for_nat
 
-ICMP, TCP, UDP, ICMPV6 = 1, 6, 17, 58
 FTPDATA = 20
 V4_ERRORS = frozenset({3, 4, 11})  # unreachable, source quench, time exceeded
 
@@ -32,7 +32,7 @@ def ip_vs_in(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
         record.step(0, "ip_vs_in", "begin", hook=skb.hook.name)
     if iph.to_many and skb.hook != Hook.LOCAL_OUT:
         return skb.accept(Why.NOT_FOR_HOST)
-    if iph.protocol in (ICMP, ICMPV6):
+    if iph.protocol in (IPPROTO_ICMP, IPPROTO_ICMPV6):
         verdict = ip_vs_in_icmp(ipvs, skb)
         if verdict is not None:
             return verdict
@@ -187,10 +187,9 @@ def ip_vs_schedule(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Conn
             3, f"ip_vs_{svc.spec.sched_name}_schedule", walk.endpoint(dest.spec.addr, dest.spec.port),
             weight=dest.weight, active=dest.rec.activeconns, inactive=dest.rec.inactconns,
         )  # fmt: skip
-    flags = ConnFlag.ONE_PACKET if svc.one_packet and iph.protocol == UDP else 0
     cp = ipvs.table.conn_new(
         svc.key.af, iph.protocol, caddr, cport, vaddr, vport, dest.spec.af, dest.spec.addr,
-        dest.spec.port or vport, skb.mark, flags, dest.rec.index, skb.now,
+        dest.spec.port or vport, skb.mark, svc.conn_flags(iph.protocol), dest.rec.index, skb.now,
     )  # fmt: skip
     if cp is None:
         skb.why = Why.TABLE_FULL
@@ -223,13 +222,10 @@ def ip_vs_leave(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Verdict
 
 
 def _bypass(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Verdict:
-    flags = ConnFlag.BYPASS
-    if svc.one_packet and iph.protocol == UDP:
-        flags |= ConnFlag.ONE_PACKET
     zero = bytes(4 if iph.af == AF_INET else 16)
     cp = ipvs.table.conn_new(
         iph.af, iph.protocol, iph.saddr, iph.sport, iph.daddr, iph.dport, iph.af, zero, 0,
-        skb.mark, flags, 0, skb.now,
+        skb.mark, ConnFlag.BYPASS | svc.conn_flags(iph.protocol), 0, skb.now,
     )  # fmt: skip
     if cp is None:
         return skb.drop(Why.TABLE_FULL)
@@ -256,7 +252,7 @@ def ip_vs_out(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
     iph, record = skb.iph, skb.walk
     if record:
         record.step(0, "ip_vs_out", "begin", hook=skb.hook.name)
-    if iph.protocol in (ICMP, ICMPV6):
+    if iph.protocol in (IPPROTO_ICMP, IPPROTO_ICMPV6):
         verdict = ip_vs_out_icmp(ipvs, skb)
         if verdict is not None:
             return verdict
@@ -271,9 +267,9 @@ def ip_vs_out(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
         return handle_response(ipvs, skb, cp, iph)
     if record:
         record.step(1, "ip_vs_conn_out_get", "no connection", packet=walk.describe(iph))
-    if iph.protocol == UDP and (cp := ip_vs_rs_conn_out(ipvs, skb, iph)):
+    if iph.protocol == IPPROTO_UDP and (cp := ip_vs_rs_conn_out(ipvs, skb, iph)):
         return handle_response(ipvs, skb, cp, iph)
-    if ipvs.sysctl.nat_icmp_send and pp.number in (6, 17, 132):
+    if ipvs.sysctl.nat_icmp_send and pp.number in (IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP):
         return _tell_server(ipvs, skb, iph, pp)
     return skb.accept(Why.NO_CONN)
 
@@ -285,23 +281,26 @@ def handle_response(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict
         record.before = walk.entry(cp, skb.now)
         record.step(1, "ip_vs_conn_out_get", "found", packet=walk.describe(iph))
     if cp.flags & ConnFlag.FWD_MASK == ConnFlag.MASQ:
-        if too_short_for_nat(skb):
-            return skb.drop(Why.SHORT)
-        if apps.bound(cp) and (why := apps.ip_vs_app_pkt_out(ipvs, skb, cp, iph)):
+        why = Why.SHORT if too_short_for_nat(skb) else Why.NONE
+        if not why and apps.bound(cp):
+            why = apps.ip_vs_app_pkt_out(ipvs, skb, cp, iph)
+        if why:
             ipvs.table.conn_put(cp, skb.now)
             return skb.drop(why)
         skb.pkt.snat(cp)
         skb.modified = True
         if record:
             record.step(2, "handle_response", "source rewritten to the virtual service")
-    ipvs.table.out_stats(cp, skb.pkt.len)
-    ipvs.table.set_state(cp, Dir.OUTPUT, iph)
-    skb.ipvs_property = True
+    verdict = ip_vs_route_me_harder(ipvs, skb, Why.REPLY)
+    if verdict != NF_DROP:
+        ipvs.table.out_stats(cp, skb.pkt.len)
+        ipvs.table.set_state(cp, Dir.OUTPUT, iph)
+        skb.ipvs_property = True
     ipvs.table.conn_put(cp, skb.now)
     if record:
         record.step(1, "ip_vs_set_state", cp.state_name, direction="OUTPUT", timeout=cp.timeout)
         record.after = walk.entry(cp, skb.now)
-    return ip_vs_route_me_harder(ipvs, skb, Why.REPLY)
+    return verdict
 
 
 def ip_vs_route_me_harder(ipvs: NetnsIpvs, skb: Skb, why: Why) -> Verdict:
@@ -334,8 +333,8 @@ def _tell_server(ipvs: NetnsIpvs, skb: Skb, iph: Header, pp: protocols.Protocol)
         iph.af, iph.protocol, iph.saddr, iph.sport
     ):
         return skb.accept(Why.NO_CONN)
-    if (pp.number == 6 and iph.tcp_flags & protocols.RST) or (
-        pp.number == 132 and iph.chunk == protocols.SCTP_ABORT
+    if (pp.number == IPPROTO_TCP and iph.tcp_flags & protocols.RST) or (
+        pp.number == IPPROTO_SCTP and iph.chunk == protocols.SCTP_ABORT
     ):
         return skb.accept(Why.NO_CONN)
     icmp.port_unreachable(ipvs, skb)
@@ -347,13 +346,13 @@ def _tell_server(ipvs: NetnsIpvs, skb: Skb, iph: Header, pp: protocols.Protocol)
 
 def _is_error(iph: Header) -> bool:
     """Is it an ICMP error that concerns a connection?"""
-    return iph.icmp_type in V4_ERRORS if iph.protocol == ICMP else iph.icmp_type < 128
+    return iph.icmp_type in V4_ERRORS if iph.protocol == IPPROTO_ICMP else iph.icmp_type < 128
 
 
 def _related(skb: Skb) -> tuple[Header | None, Verdict | None]:
     """What an ICMP error quotes, or the verdict without a look at the table; (None, None): not related."""
     iph = skb.iph
-    if (iph.protocol == ICMP) != (iph.af == AF_INET) or iph.flags & Hdr.LATER:
+    if (iph.protocol == IPPROTO_ICMP) != (iph.af == AF_INET) or iph.flags & Hdr.LATER:
         return None, None
     if not iph.flags & Hdr.L4:
         return None, skb.drop(Why.SHORT)
@@ -394,9 +393,11 @@ def handle_response_icmp(ipvs: NetnsIpvs, skb: Skb, quoted: Header, cp: Conn) ->
             return skb.drop(Why.CHECKSUM)
         skb.pkt.nat_icmp(quoted, cp, 1)
         skb.modified = True
-    ipvs.table.out_stats(cp, skb.pkt.len)
-    skb.ipvs_property = True
-    return ip_vs_route_me_harder(ipvs, skb, Why.ICMP_OUT)
+    verdict = ip_vs_route_me_harder(ipvs, skb, Why.ICMP_OUT)
+    if verdict != NF_DROP:
+        ipvs.table.out_stats(cp, skb.pkt.len)
+        skb.ipvs_property = True
+    return verdict
 
 
 def ip_vs_in_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
@@ -440,7 +441,7 @@ def ip_vs_in_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
 
 def ip_vs_forward_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
     """ip_vs_forward_icmp: errors for addresses that are not local (fwmark services)."""
-    if skb.iph.protocol not in (ICMP, ICMPV6):
+    if skb.iph.protocol not in (IPPROTO_ICMP, IPPROTO_ICMPV6):
         return NF_ACCEPT
     verdict = ip_vs_in_icmp(ipvs, skb)
     return NF_ACCEPT if verdict is None else verdict

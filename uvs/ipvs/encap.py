@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-IPIP, UDP, IPV6, GRE = 4, 17, 41, 47  # IANA protocol numbers
+from uvs.ipvs.ipproto import IPPROTO_IPIP, IPPROTO_IPV6
+
 UDP_HLEN = 8
-_INNER = {0x0800: IPIP, 0x86DD: IPV6}  # ETH_P_IP, ETH_P_IPV6
+_INNER = {0x0800: IPPROTO_IPIP, 0x86DD: IPPROTO_IPV6}  # ETH_P_IP, ETH_P_IPV6
 _GRE_CSUM, _GRE_KEY, _GRE_SEQ = 0x8000, 0x2000, 0x1000  # RFC 2784, RFC 2890
 _GUE_REMCSUM, _GUE_UNKNOWN = 0x80000000, 1  # private flags (GUE_PFLAG_REMCSUM of include/net/gue.h)
 
@@ -32,7 +33,7 @@ def gue(head: bytes | memoryview) -> Encap | None:
     if len(head) < 4 or head[0] >> 5:  # variant, control bit
         return None
     length, protocol, flags = 4 + (head[0] & 31) * 4, head[1], head[2] << 8 | head[3]
-    if protocol not in (IPIP, IPV6) or len(head) < length or flags & ~1:
+    if protocol not in (IPPROTO_IPIP, IPPROTO_IPV6) or len(head) < length or flags & ~1:
         return None
     if not flags:
         return Encap(length, protocol)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from uvs.engine.core import AF_INET, Hdr, Why
 from uvs.ipvs import walk
-from uvs.ipvs.core import ICMP, TCP, UDP, ip_vs_forward_icmp, ip_vs_in, ip_vs_out
+from uvs.ipvs.core import ip_vs_forward_icmp, ip_vs_in, ip_vs_out
+from uvs.ipvs.ipproto import IPPROTO_ICMP, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
 
-SCTP = 132
 HEAD = 40  # bytes that tell a datagram
-GATHERED = frozenset({ICMP, TCP, UDP, SCTP})  # IPv4: those that IPVS looks into
+# IPv4: those that IPVS looks into
+GATHERED = frozenset({IPPROTO_ICMP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP})
 
 
 def nf_hook(ipvs: NetnsIpvs, skb: Skb, hook: Hook, data: bytes, mark: int = 0, indev: int = 0) -> Verdict:
@@ -23,7 +24,7 @@ def nf_hook(ipvs: NetnsIpvs, skb: Skb, hook: Hook, data: bytes, mark: int = 0, i
         ipvs.why[refused] += 1
         skb.why = Why(refused)
         return NF_DROP
-    if hook == Hook.LOCAL_IN and skb.iph.protocol != TCP:
+    if hook == Hook.LOCAL_IN and skb.iph.protocol != IPPROTO_TCP:
         skb.frag_max = ipvs.largest_fragment(data[:HEAD], indev)
     if ipvs.recorder.want:
         return _recorded(ipvs, skb, data)

@@ -6,6 +6,7 @@ import struct
 import zlib
 
 from uvs.engine.core import AF_INET, AF_INET6, Hdr, Header, checksum
+from uvs.ipvs.ipproto import IPPROTO_ICMP, IPPROTO_ICMPV6
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb
 
 DEST_UNREACH, TIME_EXCEEDED = 3, 11
@@ -48,9 +49,9 @@ def _may_answer(iph: Header) -> bool:
         return False
     if iph.af == AF_INET:
         many = iph.daddr[0] >= 224 or iph.saddr[0] >= 224 or iph.saddr == bytes(4)
-        return not many and not (iph.protocol == 1 and iph.icmp_type in _V4_ERRORS)
+        return not many and not (iph.protocol == IPPROTO_ICMP and iph.icmp_type in _V4_ERRORS)
     many = iph.daddr[0] == 0xFF or iph.saddr[0] == 0xFF or iph.saddr == bytes(16)
-    return not many and not (iph.protocol == 58 and iph.icmp_type < 128)
+    return not many and not (iph.protocol == IPPROTO_ICMPV6 and iph.icmp_type < 128)
 
 
 def _answer(ipvs: NetnsIpvs, skb: Skb, typ: int, code: int, info: int = 0) -> None:
@@ -100,7 +101,8 @@ def _build_v4(
     body = body[:2] + struct.pack("!H", checksum(body)) + body[4:]
     tos = (iph.tos & 0x1E) | 0xC0  # IPTOS_TOS_MASK, IPTOS_PREC_INTERNETCONTROL
     ident, length = ipvs.next_ident(), 20 + len(body)
-    head: bytes = struct.pack("!BBHHHBBH4s4s", 0x45, tos, length, ident, 0, 64, 1, 0, source, iph.saddr)
+    fields = 0x45, tos, length, ident, 0, 64, IPPROTO_ICMP, 0, source, iph.saddr
+    head: bytes = struct.pack("!BBHHHBBH4s4s", *fields)
     return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + body
 
 
@@ -108,9 +110,9 @@ def _build_v6(
     ipvs: NetnsIpvs, iph: Header, quote: bytes, source: bytes, typ: int, code: int, info: int
 ) -> bytes:
     body = struct.pack("!BBHI", typ, code, 0, info) + quote
-    pseudo = source + iph.saddr + struct.pack("!II", len(body), 58)
+    pseudo = source + iph.saddr + struct.pack("!II", len(body), IPPROTO_ICMPV6)
     body = body[:2] + struct.pack("!H", checksum(pseudo + body)) + body[4:]
     label = 0
     if ipvs.auto_flowlabels:  # ip6_make_flowlabel: of a hash, the same for all errors to one host
         label = zlib.crc32(source + iph.saddr, ipvs.flow_seed) & 0xFFFFF or 1
-    return struct.pack("!IHBB", 6 << 28 | label, len(body), 58, 64) + source + iph.saddr + body
+    return struct.pack("!IHBB", 6 << 28 | label, len(body), IPPROTO_ICMPV6, 64) + source + iph.saddr + body

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from uvs.engine.core import AF_INET, Conn, ConnFlag, Hdr, Header, Why
 from uvs.ipvs import walk
+from uvs.ipvs.ipproto import IPPROTO_IP
 from uvs.ipvs.services import FTPPORT, Dest, Service
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb
 
-_UDP = 17
 _TIMEOUT_MAX = 0xFFFFFFFF  # ms, 49 days: what an entry holds; the kernel's jiffies wrap
 
 
@@ -60,7 +60,7 @@ def ip_vs_sched_persist(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) ->
     if same_port:
         key_protocol, key_vaddr, key_vport = protocol, vaddr, 0 if svc.key.port == FTPPORT else vport
     elif svc.key.fwmark:
-        key_protocol, key_vport = 0, 0
+        key_protocol, key_vport = IPPROTO_IP, 0
         key_vaddr = svc.key.fwmark.to_bytes(4, "big").ljust(4 if af == AF_INET else 16, b"\0")
     else:
         key_protocol, key_vaddr, key_vport = protocol, vaddr, 0
@@ -93,10 +93,9 @@ def ip_vs_sched_persist(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) ->
         skb.walk.step(3, "ip_vs_ct_in_get", "template found", **walk.entry(ct, skb.now))
 
     dport = dest.rec.port if same_port and dest.rec.port else vport
-    flags = ConnFlag.ONE_PACKET if svc.one_packet and protocol == _UDP else 0
     cp = ipvs.table.conn_new(
         af, protocol, caddr, cport, vaddr, vport, dest.spec.af, dest.spec.addr, dport,
-        skb.mark, flags, dest.rec.index, skb.now,
+        skb.mark, svc.conn_flags(protocol), dest.rec.index, skb.now,
     )  # fmt: skip
     if cp is None:
         ipvs.table.conn_put(ct, skb.now)
@@ -142,7 +141,7 @@ def ip_vs_new_conn_out(ipvs: NetnsIpvs, dest: Dest, skb: Skb, iph: Header) -> Co
             if ct is None:
                 return None
             ct.timeout = _timeout(svc)
-    flags = ConnFlag.ONE_PACKET if svc.one_packet and iph.protocol == _UDP else 0
+    flags = svc.conn_flags(iph.protocol)
     cp = table.conn_new(key.af, iph.protocol, iph.daddr, iph.dport, *ends, 0, flags, dest.rec.index, skb.now)
     if ct:
         if cp:

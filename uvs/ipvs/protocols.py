@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from uvs.engine.core import Conn, ConnFlag, Hdr, Header, Why
+from uvs.ipvs.ipproto import IPPROTO_AH, IPPROTO_ESP, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.skb import NetnsIpvs
 
 SYN, RST = 2, 4
@@ -80,11 +81,11 @@ def _follows_only(ipvs: NetnsIpvs, iph: Header) -> Why:
 
 
 _PROTOCOLS = (
-    Protocol("TCP", 6, _tcp_new, _tcp_expects, _tcp_schedulable),
-    Protocol("UDP", 17, _never, _never, _udp_schedulable),
-    Protocol("SCTP", 132, _sctp_new, lambda cp, mode: cp.state == SCTP_S_CLOSED, _sctp_schedulable),
-    Protocol("ESP", 50, _never, _never, _follows_only),
-    Protocol("AH", 51, _never, _never, _follows_only),
+    Protocol("TCP", IPPROTO_TCP, _tcp_new, _tcp_expects, _tcp_schedulable),
+    Protocol("UDP", IPPROTO_UDP, _never, _never, _udp_schedulable),
+    Protocol("SCTP", IPPROTO_SCTP, _sctp_new, lambda cp, mode: cp.state == SCTP_S_CLOSED, _sctp_schedulable),
+    Protocol("ESP", IPPROTO_ESP, _never, _never, _follows_only),
+    Protocol("AH", IPPROTO_AH, _never, _never, _follows_only),
 )
 
 BY_NUMBER = {p.number: p for p in _PROTOCOLS}

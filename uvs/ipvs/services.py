@@ -21,6 +21,7 @@ from uvs.engine.core import (
 )
 from uvs.ipvs import pe, scheduling
 from uvs.ipvs.estimator import Estimator, Rows
+from uvs.ipvs.ipproto import IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.route import Route, Routes
 from uvs.ipvs.rs_table import RsTable
 from uvs.ipvs.spec import SVC_F_HASHED, SVC_F_ONEPACKET, SVC_F_PERSISTENT
@@ -32,7 +33,6 @@ from uvs.ipvs.sysctl import Sysctl
 from uvs.ipvs.trash import Trash
 
 FTPPORT = 21
-TCP = 6
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +103,11 @@ class Service:
     def one_packet(self) -> bool:
         """IP_VS_SVC_F_ONEPACKET."""
         return bool(self.spec.flags & SVC_F_ONEPACKET)
+
+    def conn_flags(self, protocol: int) -> int:
+        """What a new connection of that protocol gets of the service: one packet is UDP's alone."""
+        one = self.spec.flags & SVC_F_ONEPACKET and protocol == IPPROTO_UDP
+        return ConnFlag.ONE_PACKET if one else 0
 
     def dest(self, af: int, addr: bytes, port: int) -> Dest | None:
         """The destination of that address (ip_vs_lookup_dest)."""
@@ -175,7 +180,7 @@ class Services:
             return svc
         if (
             self.ftp_services
-            and protocol == TCP
+            and protocol == IPPROTO_TCP
             and (vport == FTPPORT - 1 or vport >= ftp_from)
             and (svc := services.get((af, protocol, vaddr, FTPPORT, 0))) is not None
         ):

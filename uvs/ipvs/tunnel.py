@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from uvs.engine.core import AF_INET, TUN_GRE, TUN_GUE, TUN_IPIP, Hdr, Header, Why
 from uvs.ipvs import icmp, protocols, walk
-from uvs.ipvs.encap import GRE, IPIP, UDP, UDP_HLEN
+from uvs.ipvs.encap import UDP_HLEN
+from uvs.ipvs.ipproto import IPPROTO_GRE, IPPROTO_IPIP, IPPROTO_UDP
 from uvs.ipvs.skb import NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
 
 IPV4_HEADER, MIN_MTU = 20, 68
@@ -27,18 +28,18 @@ def ip_vs_in_icmp_tunnel(ipvs: NetnsIpvs, skb: Skb, outer: Header) -> Verdict | 
     Then we learn the path MTU, and the client is told of its own packet. None: it is not, and is to be
     taken as an error about `outer` itself.
     """
-    if outer.protocol not in (IPIP, UDP, GRE):
+    if outer.protocol not in (IPPROTO_IPIP, IPPROTO_UDP, IPPROTO_GRE):
         return None
     here = skb.hook == Hook.LOCAL_IN or (
         skb.hook == Hook.LOCAL_OUT and ipvs.routes.is_local(skb.iph.af, skb.iph.daddr)
     )
     if not here:
-        return skb.accept(Why.PROTOCOL) if outer.protocol == IPIP else None
+        return skb.accept(Why.PROTOCOL) if outer.protocol == IPPROTO_IPIP else None
     if outer.flags & Hdr.LATER:
         return skb.accept(Why.FRAGMENT)
     inside = _inside(ipvs, skb, outer)
     if inside is None:
-        return skb.accept(Why.PROTOCOL) if outer.protocol == IPIP else None
+        return skb.accept(Why.PROTOCOL) if outer.protocol == IPPROTO_IPIP else None
     inner = skb.pkt.quoted_at(inside.off, AF_INET)
     if inner is None:
         return skb.accept(Why.SHORT)
@@ -49,14 +50,14 @@ def _inside(ipvs: NetnsIpvs, skb: Skb, outer: Header) -> Inside | None:
     """Past the headers of a tunnel of ours; None: none of ours. Only IPv4 is looked for inside."""
     find, head = ipvs.services.rs_table.find_tunnel, skb.pkt.data[outer.len : outer.end]
     length = 0
-    if outer.protocol == IPIP:
+    if outer.protocol == IPPROTO_IPIP:
         if find(outer.af, outer.daddr, 0) != TUN_IPIP:
             return None
-    elif outer.protocol == UDP:
+    elif outer.protocol == IPPROTO_UDP:
         if len(head) < UDP_HLEN or find(outer.af, outer.daddr, head[2] << 8 | head[3]) != TUN_GUE:
             return None
         gue = head[UDP_HLEN : UDP_HLEN + 4]
-        if len(gue) < 4 or gue[0] >> 5 or gue[1] != IPIP:
+        if len(gue) < 4 or gue[0] >> 5 or gue[1] != IPPROTO_IPIP:
             return None
         length = UDP_HLEN + 4 + (gue[0] & 31) * 4
     else:

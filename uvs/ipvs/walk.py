@@ -8,8 +8,9 @@ from ipaddress import ip_address
 from typing import Any
 
 from uvs.engine.core import Conn, ConnFlag, Header
+from uvs.ipvs.ipproto import IPPROTO_AH, IPPROTO_ESP, IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_TCP, PROTO_NAMES
 
-PROTOCOL_NAMES = {0: "IP", 1: "ICMP", 6: "TCP", 17: "UDP", 50: "ESP", 51: "AH", 58: "ICMPv6", 132: "SCTP"}
+PROTOCOL_NAMES = {**PROTO_NAMES, IPPROTO_ESP: "ESP", IPPROTO_AH: "AH"}
 METHODS = {0: "Masq", 1: "Local", 2: "Tunnel", 3: "Route", 4: "Bypass"}
 _TCP_FLAGS = "FSRPAUEC"
 
@@ -28,11 +29,11 @@ def printable(data: bytes) -> str:
 def describe(iph: Header) -> str:
     """A header in one line: `TCP 10.0.0.2:1024 > 10.0.0.1:80 S`."""
     name = PROTOCOL_NAMES.get(iph.protocol, f"protocol {iph.protocol}")
-    if iph.protocol in (1, 58):
+    if iph.protocol in (IPPROTO_ICMP, IPPROTO_ICMPV6):
         ends = f"{ip_address(iph.saddr)} > {ip_address(iph.daddr)}"
         return f"{name} {ends} type {iph.icmp_type} code {iph.icmp_code}"
     text = f"{name} {endpoint(iph.saddr, iph.sport)} > {endpoint(iph.daddr, iph.dport)}"
-    if iph.protocol == 6:
+    if iph.protocol == IPPROTO_TCP:
         text += " " + "".join(c for i, c in enumerate(_TCP_FLAGS) if iph.tcp_flags >> i & 1)
     return text
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from uvs.engine.core import AF_INET, TUN_GRE, TUN_GUE, Conn, ConnFlag, Hdr, Header, Why, tunnel_hlen
 from uvs.ipvs import apps, icmp
+from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.route import Route
 from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
 
@@ -106,7 +107,7 @@ def _ensure_mtu_is_adequate(ipvs: NetnsIpvs, skb: Skb, hdr: Header, mtu: int, mo
 
 
 # What each protocol's NAT handler must be able to write to (tcp_dnat_handler and its like).
-_L4_SIZE = {6: 20, 17: 8, 132: 12}
+_L4_SIZE = {IPPROTO_TCP: 20, IPPROTO_UDP: 8, IPPROTO_SCTP: 12}
 
 
 def too_short_for_nat(skb: Skb) -> bool:
@@ -137,7 +138,8 @@ def ip_vs_nat_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
         return skb.drop(why)
     skb.pkt.dnat(cp)
     if skb.walk:
-        skb.walk.step(2, "tcp_dnat_handler" if iph.protocol == 6 else "dnat_handler", "destination rewritten")
+        handler = "tcp_dnat_handler" if iph.protocol == IPPROTO_TCP else "dnat_handler"
+        skb.walk.step(2, handler, "destination rewritten")
     if route.local:
         skb.modified = skb.ipvs_property = True
         return skb.accept(Why.LOCAL)

@@ -25,11 +25,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
+
 AF_INET = int(socket.AF_INET)
 AF_INET6 = int(socket.AF_INET6)
 FTP_PORT = 21
 
-PROTOCOLS = {6: "tcp", 17: "udp", 132: "sctp"}
+PROTOCOLS = {IPPROTO_TCP: "tcp", IPPROTO_UDP: "udp", IPPROTO_SCTP: "sctp"}
 
 # ICMP errors that IPVS handles: unreachable, source quench, time exceeded; of ICMPv6 every type below 128.
 ICMP_ERRORS = (3, 4, 11)

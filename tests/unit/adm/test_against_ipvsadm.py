@@ -9,6 +9,7 @@ from uvs.adm import listing
 from uvs.control import genetlink, netlink, proctext
 from uvs.control.extension import ConnEntry
 from uvs.control.messages import Attr, Cmd, Dst, Svc
+from uvs.ipvs.ipproto import PROTO_NAMES
 from uvs.ipvs.spec import DestSpec, ServiceKey, ServiceSpec
 
 # What random command lines are made of.
@@ -231,7 +232,7 @@ def proc_row(c):
     def text(af, addr):
         return addr.hex().upper() if af == 2 else ":".join(addr.hex()[i : i + 4] for i in range(0, 32, 4))
 
-    name = listing.CONN_PROTOCOLS.get(c.protocol, f"IP_{c.protocol}")
+    name = PROTO_NAMES.get(c.protocol, f"IP_{c.protocol}")
     return (
         f"{name:3} {text(c.af, c.caddr)} {c.cport:04X} {text(c.af, c.vaddr)} {c.vport:04X} "
         f"{text(c.daf, c.daddr)} {c.dport:04X} {c.state:11} {c.expires // 1000:7}"

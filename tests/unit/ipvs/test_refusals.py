@@ -233,3 +233,25 @@ def test_table_full(world):
     out = small.local_in(tcp(CIP, 1024, VIP, 80))
     assert (out.verdict, out.why, out.sent) == (DROP, Why.TABLE_FULL, [])
     small.close()
+
+
+@pytest.mark.parametrize(
+    ("proto", "port", "keep", "why", "left"),
+    [
+        (6, 80, 3, Why.NO_CONN, 50),  # without both ports it is nobody's
+        (6, 80, 4, Why.SHORT, 60),
+        (6, 80, 19, Why.SHORT, 60),
+        (6, 21, 19, Why.SHORT, 60),  # before its helper sees it
+        (17, 53, 7, Why.SHORT, 300),
+    ],
+)
+def test_a_reply_cut_short_restarts_the_timer(world, proto, port, keep, why, left):
+    """NAT cannot rewrite it; it is dropped, not counted, and the connection put (handle_response)."""
+    make = tcp if proto == 6 else udp
+    dest = world.server(world.service(VIP, port, proto), RIP[1], port)
+    world.local_in(make(CIP, 1024, VIP, port))
+    world.pass_time(10)
+    reply = bytes(make(RIP[1], port, CIP, 1024))[20 : 20 + keep]
+    out = world.forward(IP(src=RIP[1], dst=CIP, proto=proto) / Raw(reply))
+    assert (out.verdict, out.why, out.sent) == (ACCEPT if why == Why.NO_CONN else DROP, why, [])
+    assert ([seconds for _, seconds in world.entries], dest.rec.stats[2]) == ([left], 0)

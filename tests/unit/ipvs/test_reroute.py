@@ -76,8 +76,23 @@ def test_where_there_is_nothing_to_do_it_keeps_its_route(world, way, why):
 def test_no_route_from_there(world, way):
     _, rip, cip, gateway = way
     world.routes.unreachable.add(packed(gateway))
-    out = world.forward(tcp(rip, 80, cip, 1024, "SA"), mark=7)
+    world.pass_time(20)
+    out = world.forward(tcp(rip, 80, cip, 1024, "R"), mark=7)
     assert (out.verdict, out.why, out.sent) == (Verdict.DROP, Why.NO_ROUTE, [])
+    (dest,) = next(iter(world.ipvs.services)).dests
+    assert dest.rec.stats[2] == 0
+    assert world.entries == [("SYN_RECV", 60)]  # its timer starts anew; the RST is not followed
+
+
+def test_no_route_for_an_error(world):
+    world.server(world.service(), RIP[1])
+    world.local_in(tcp(CIP, 1024, VIP, 80))
+    world.routes.ways[packed(VIP), 0] = packed(GATEWAY[4])
+    world.routes.unreachable.add(packed(GATEWAY[4]))
+    out = world.forward(icmp_error(RIP[1], CIP, 3, 1, tcp(CIP, 1024, RIP[1], 80)))
+    assert (out.verdict, out.why, out.sent) == (Verdict.DROP, Why.NO_ROUTE, [])
+    (dest,) = next(iter(world.ipvs.services)).dests
+    assert dest.rec.stats[2] == 0
 
 
 def test_what_is_not_translated_keeps_its_route(world):

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from uvs.engine.core import Conn, ConnFlag, Hdr, Header, Why
 from uvs.ipvs.apps import ftp
+from uvs.ipvs.ipproto import IPPROTO_TCP
 from uvs.ipvs.skb import NetnsIpvs, Skb
-
-TCP = 6
 
 
 def bound(cp: Conn) -> bool:
     """Has the connection a helper (ip_vs_bind_app)? Only NAT connections have."""
-    return cp.vport == ftp.PORT and cp.protocol == TCP and cp.flags & ConnFlag.FWD_MASK == ConnFlag.MASQ
+    masq = cp.flags & ConnFlag.FWD_MASK == ConnFlag.MASQ
+    return masq and cp.vport == ftp.PORT and cp.protocol == IPPROTO_TCP
 
 
 def _check(skb: Skb, iph: Header) -> Why:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from uvs.engine.core import AF_INET, Conn, ConnFlag, Dir, Header, Why
 from uvs.ipvs import walk
 from uvs.ipvs.apps.ftp_text import Mode, Place, passive_command, passive_reply, port_command
+from uvs.ipvs.ipproto import IPPROTO_TCP
 from uvs.ipvs.skb import NetnsIpvs, Skb
 
 PORT = 21  # module parameter `ports`
-_TCP, _ESTABLISHED, _LISTEN = 6, 1, 9
+_ESTABLISHED, _LISTEN = 1, 9
 
 
 def _payload(skb: Skb, iph: Header) -> tuple[int, bytes]:
@@ -26,7 +27,7 @@ def _payload(skb: Skb, iph: Header) -> tuple[int, bytes]:
 def _listen(ipvs: NetnsIpvs, cp: Conn, now: int) -> None:
     """ip_vs_tcp_conn_listen."""
     cp.state = _LISTEN
-    cp.timeout = ipvs.table.timeouts(_TCP)[_LISTEN]
+    cp.timeout = ipvs.table.timeouts(IPPROTO_TCP)[_LISTEN]
     ipvs.table.conn_put(cp, now)
 
 
@@ -59,11 +60,12 @@ def ip_vs_ftp_in(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Why:
 def _active(ipvs: NetnsIpvs, skb: Skb, cp: Conn, addr: bytes, port: int) -> Why:
     """The server will connect from its port 20 to what the client told; the client sees the VIP's."""
     table, vport, dport = ipvs.table, (cp.vport - 1) & 0xFFFF, (cp.dport - 1) & 0xFFFF
-    data = table.conn_between(cp.af, _TCP, addr, port, cp.vaddr, vport, Dir.INPUT)
+    data = table.conn_between(cp.af, IPPROTO_TCP, addr, port, cp.vaddr, vport, Dir.INPUT)
     if data is None:
         data = table.conn_new(
-            cp.af, _TCP, addr, port, cp.vaddr, vport, cp.af, cp.daddr, dport, skb.mark, 0, cp.dest, skb.now
-        )
+            cp.af, IPPROTO_TCP, addr, port, cp.vaddr, vport, cp.af, cp.daddr, dport,
+            skb.mark, 0, cp.dest, skb.now,
+        )  # fmt: skip
         if data is None:
             return Why.TABLE_FULL
         table.control_add(data, cp)
@@ -103,10 +105,10 @@ def ip_vs_ftp_out(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Why:
 def _passive(ipvs: NetnsIpvs, skb: Skb, cp: Conn, place: Place) -> Conn | None:
     """The entry for the port that the server told, from whatever port the client will use."""
     table, addr, port = ipvs.table, place.addr or cp.daddr, place.port
-    data = table.conn_between(cp.af, _TCP, addr, port, cp.caddr, 0, Dir.OUTPUT)
+    data = table.conn_between(cp.af, IPPROTO_TCP, addr, port, cp.caddr, 0, Dir.OUTPUT)
     if data is None:
         data = table.conn_new(
-            cp.af, _TCP, cp.caddr, 0, cp.vaddr, port, cp.af, addr, port,
+            cp.af, IPPROTO_TCP, cp.caddr, 0, cp.vaddr, port, cp.af, addr, port,
             skb.mark, ConnFlag.NO_CPORT, cp.dest, skb.now,
         )  # fmt: skip
         if data:

@@ -10,9 +10,10 @@ import re
 from typing import ClassVar
 
 from uvs.engine.core import Header
+from uvs.ipvs.ipproto import IPPROTO_UDP
 from uvs.ipvs.pe import DATA_MAX, PersistenceEngine
 
-UDP, UDP_HEADER = 17, 8
+UDP_HEADER = 8
 
 _LINE_END = re.compile(rb"[\r\n]")
 _BLANKS = re.compile(rb"[ \t]*")
@@ -85,11 +86,11 @@ class Sip(PersistenceEngine):
     """Templates by Call-ID; UDP only."""
 
     name = "sip"
-    conn_out: ClassVar[frozenset[int]] = frozenset({UDP})
+    conn_out: ClassVar[frozenset[int]] = frozenset({IPPROTO_UDP})
 
     def fill_param(self, iph: Header, packet: bytes) -> bytes | None:
         """ip_vs_sip_fill_param."""
-        return call_id(packet[iph.len + UDP_HEADER :]) if iph.protocol == UDP else None
+        return call_id(packet[iph.len + UDP_HEADER :]) if iph.protocol == IPPROTO_UDP else None
 
 
 ENGINE = Sip

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from uvs.engine.core import Header
+from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.scheduling import Scheduler
 from uvs.ipvs.services import Dest
 from uvs.ipvs.spec import SVC_F_SCHED1, SVC_F_SCHED2
 
 GOLDEN_RATIO_32 = 0x61C88647  # include/linux/hash.h
 _U32 = 0xFFFFFFFF
-WITH_PORTS = (6, 17, 132)
+WITH_PORTS = (IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP)
 
 
 def fold(addr: bytes) -> int:
