@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from uvs.control import messages
+from uvs.control import messages, sync_daemon
 from uvs.control.genetlink import IPVS_ID, Family, Op, Reply, Steps
 from uvs.control.messages import Attr, Cmd, Stats
 from uvs.control.netlink import Attrs
@@ -16,8 +15,6 @@ from uvs.ipvs.estimator import Estimator
 from uvs.ipvs.ipproto import IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.services import Dest, Service, Services
 from uvs.ipvs.spec import IpvsError, ServiceKey
-
-log = logging.getLogger("uvs.control")
 
 # Rows of the time-out tables (IP_VS_TCP_S_*, IP_VS_UDP_S_*).
 TCP_ESTABLISHED, TCP_FIN_WAIT, UDP_NORMAL = 1, 4, 0
@@ -166,16 +163,11 @@ class IpvsFamily:
 
     def new_daemon(self, payload: bytes, attrs: Attrs) -> None:
         """IPVS_CMD_NEW_DAEMON: there is no sync daemon yet."""
-        messages.nest(attrs, Attr.DAEMON)
-        log.warning("a sync daemon was asked for: uvs has none yet, connections are not synchronised")
-        raise IpvsError(errno.EOPNOTSUPP, "no sync daemon yet")
+        sync_daemon.new_daemon(messages.nest(attrs, Attr.DAEMON), self.services)
 
     def del_daemon(self, payload: bytes, attrs: Attrs) -> None:
         """IPVS_CMD_DEL_DAEMON: none runs."""
-        state = messages.number(messages.nest(attrs, Attr.DAEMON), messages.Daemon.STATE, 4)
-        if state not in (1, 2):
-            raise messages.invalid("state is neither master nor backup")
-        raise IpvsError(errno.ESRCH, "no daemon runs")
+        sync_daemon.stop(messages.number(messages.nest(attrs, Attr.DAEMON), messages.Daemon.STATE, 4))
 
     def get_daemons(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
         """IPVS_CMD_GET_DAEMON: none."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from socket import AF_INET, htons, ntohs
 from struct import Struct
 
+from uvs.control import sync_daemon
 from uvs.control.genetlink import Steps
 from uvs.control.ipvs_family import set_timeouts, stats, timeouts
 from uvs.control.messages import CONN_TAB_SIZE, FWD_MASK, IPVS_VERSION_CODE
@@ -102,10 +103,11 @@ class Sockopt:
         """There is no sync daemon yet."""
         state, interface, _ = _DAEMON.unpack(data)
         if option == SET_STOPDAEMON:
-            raise _refused(errno.ESRCH if state in (1, 2) else errno.EINVAL)
-        if b"\0" not in interface or interface[0] == 0:
+            sync_daemon.stop(state)
+        elif b"\0" not in interface or interface[0] == 0:
             raise _refused(errno.EINVAL)
-        raise _refused(errno.EOPNOTSUPP)
+        else:
+            sync_daemon.start(state, interface.split(b"\0", 1)[0].decode(errors="surrogateescape"))
 
     def _set_service(self, option: int, data: bytes) -> None:
         protocol, addr, port, mark, name, flags, timeout, netmask = _SERVICE.unpack_from(data)
