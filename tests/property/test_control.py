@@ -10,7 +10,7 @@ from support.world import World
 
 from uvs.adm.errors import Fail
 from uvs.adm.grammar import parse
-from uvs.adm.popt import BadOption, Popt
+from uvs.adm.popt import BadOption, Known, Popt
 from uvs.control import netlink, state, stateformat
 from uvs.control.genetlink import IPVS_ID, UVS_ID, Dispatcher
 from uvs.control.ipvs_family import IpvsFamily
@@ -98,7 +98,7 @@ def test_any_command_line_is_understood_or_refused(words):
 @given(st.lists(st.text(alphabet="-=abc ", max_size=6)))
 def test_no_word_is_lost(words):
     """Without options every word is either refused or waits in `rest`."""
-    popt = Popt([], words)
+    popt = Popt(Known([]), words)
     try:
         assert popt.next() is None
     except BadOption:

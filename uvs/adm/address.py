@@ -39,7 +39,7 @@ def parse_endpoint(text: str, protocol: int) -> Endpoint | None:
         if addr6 := _host_address6(inside):
             return None if port is None else Endpoint(socket.AF_INET6, addr6, port)
         text = inside
-    else:
+    elif text.count(":") > 1:
         with suppress(OSError, ValueError):
             return Endpoint(socket.AF_INET6, _pton6(text), None)
     host, colon, behind = text.rpartition(":")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from uvs.adm.address import Endpoint, host_address, number, parse_endpoint
 from uvs.adm.errors import Fail
 from uvs.adm.options import CHECKED, COMMANDS, OPTIONS, RULES, TUNNEL_OPTIONS, TUNNEL_RULES, Rule
-from uvs.adm.popt import BadOption, Popt
+from uvs.adm.popt import BadOption, Known, Popt
 from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.spec import SVC_F_ONEPACKET, SVC_F_PERSISTENT, DestSpec, ServiceKey, ServiceSpec
 
@@ -32,6 +32,7 @@ SCHED_FLAGS = {
     "mh-port": (0x10, "mh"),
 }
 
+_KNOWN = Known(OPTIONS)
 _BAD_STATE = {
     "start-daemon": "illegal start-daemon parameter specified",
     "stop-daemon": "illegal start_daemon specified",
@@ -70,7 +71,7 @@ def parse(words: list[str], program: str = "ipvsadm") -> Command:
 
 class _Parser:
     def __init__(self, words: list[str], program: str) -> None:
-        self.popt = Popt(OPTIONS, words)
+        self.popt = Popt(_KNOWN, words)
         self.program = program
         self.given: set[str] = set()
         self.af: int = AF_INET

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from operator import itemgetter
 from typing import TypeVar
 
 from uvs.adm.names import Names
@@ -21,6 +22,7 @@ TUN_CSUMS = {0: "-c", 1: "+c", 2: "r+c"}
 SERVICE_WIDTH, SERVER_WIDTH = 33, 28
 
 _Row = TypeVar("_Row")
+_Keyed = tuple[list[int], _Row]  # what it is sorted by, and the row
 
 
 class Columns(Enum):
@@ -247,14 +249,28 @@ def merge_sort(rows: list[_Row], order: Callable[[_Row], list[int]]) -> list[_Ro
 
     The order is not transitive where it wraps, so that the way of sorting shows in the result.
     """
+    keyed = [(order(row), row) for row in rows]
+    if not _wraps([key for key, _ in keyed]):
+        return [row for _, row in sorted(keyed, key=itemgetter(0))]
+    return [row for _, row in _merged(keyed)]
+
+
+def _wraps(keys: list[list[int]]) -> bool:
+    """Is there anything in which two may differ by 2^31 or more? Else any stable sort gives the same."""
+    if len({len(key) for key in keys}) > 1:
+        return True
+    return any(max(column) - min(column) >= 2**31 for column in zip(*keys, strict=True))
+
+
+def _merged(rows: list[_Keyed[_Row]]) -> list[_Keyed[_Row]]:
     if len(rows) < 2:
         return rows
     half = len(rows) // 2
-    left, right = merge_sort(rows[:half], order), merge_sort(rows[half:], order)
-    merged: list[_Row] = []
+    left, right = _merged(rows[:half]), _merged(rows[half:])
+    merged: list[_Keyed[_Row]] = []
     i = j = 0
     while i < len(left) and j < len(right):
-        if _compare(order(left[i]), order(right[j])) <= 0:
+        if _compare(left[i][0], right[j][0]) <= 0:
             merged.append(left[i])
             i += 1
         else:

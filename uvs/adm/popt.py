@@ -25,12 +25,19 @@ class BadOption(Exception):
     """An option that cannot be read; the text names the word and what is wrong with it."""
 
 
+class Known:
+    """The options that there are, by their names."""
+
+    def __init__(self, options: Iterable[Option]) -> None:
+        self.long = {o.long: o for o in options}
+        self.short = {o.short: o for o in options if o.short}
+
+
 class Popt:
     """The options of a command line, one after the other; what is no option waits in `rest`."""
 
-    def __init__(self, options: Iterable[Option], words: list[str]) -> None:
-        self._long = {o.long: o for o in options}
-        self._short = {o.short: o for o in options if o.short}
+    def __init__(self, known: Known, words: list[str]) -> None:
+        self._long, self._short = known.long, known.short
         self._words = words
         self._at = 0
         self._cluster = ""  # what is left of a word of short options

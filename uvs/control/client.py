@@ -112,7 +112,11 @@ class Client:
     def _settle(self, start: int, end: int, first: int, failed: Callable[[int, IpvsError], None]) -> int:
         """Take the acknowledgements of requests `start` to `end`; returns the next one's number."""
         while start <= end:
-            for message in self._receive():
+            datagram = self._datagram()
+            if netlink.is_ack(datagram, start):  # most are
+                start += 1
+                continue
+            for message in netlink.messages(datagram):
                 if message.seq == start and message.type == netlink.NLMSG_ERROR:
                     if message.errno:
                         failed(start - first, IpvsError(message.errno, os.strerror(message.errno)))
@@ -191,13 +195,16 @@ class Client:
 
     def _receive(self) -> Iterator[netlink.Message]:
         """The messages of the next datagram."""
+        return netlink.messages(self._datagram())
+
+    def _datagram(self) -> bytes:
         try:
             datagram = self._sock.recv(DATAGRAM_MAX)
         except OSError as e:
             raise self._lost(e) from None
         if not datagram:
             raise Unreachable(errno.ECONNRESET, f"the director at {self.path} has gone away")
-        return netlink.messages(datagram)
+        return datagram
 
     def _lost(self, e: OSError) -> Unreachable:
         if isinstance(e, TimeoutError | BlockingIOError):
@@ -231,7 +238,7 @@ class Client:
     def dests(self, key: ServiceKey) -> list[DestEntry]:
         """A service's destinations in list order; none if there is no such service."""
         return [
-            messages.parse_dest_entry(netlink.attributes(body), key.af)
+            messages.dest_entry_in(body, key.af)
             for body in self.dump(messages.FAMILY_NAME, Cmd.GET_DEST, messages.service_id(key))
         ]
 
@@ -240,7 +247,7 @@ class Client:
         payloads = [messages.service_id(key) for key in keys]
         found = self.dumps(messages.FAMILY_NAME, Cmd.GET_DEST, payloads)
         for key, bodies in zip(keys, found, strict=True):
-            yield [messages.parse_dest_entry(netlink.attributes(body), key.af) for body in bodies]
+            yield [messages.dest_entry_in(body, key.af) for body in bodies]
 
     def add_service(self, spec: ServiceSpec) -> None:
         """EEXIST, ENOENT, EINVAL..."""

@@ -98,7 +98,7 @@ class IpvsFamily:
 
     def _key(self, attrs: Attrs) -> ServiceKey:
         """The key of an existing service; EINVAL, EAFNOSUPPORT, ESRCH."""
-        key = messages.parse_key(messages.nest(attrs, Attr.SERVICE))
+        key = messages.key_in(messages.payload(attrs, Attr.SERVICE))
         return self.services.get(key).key
 
     def del_service(self, payload: bytes, attrs: Attrs) -> None:
@@ -136,12 +136,12 @@ class IpvsFamily:
     def new_dest(self, payload: bytes, attrs: Attrs) -> None:
         """IPVS_CMD_NEW_DEST."""
         key = self._key(attrs)
-        self.services.add_dest(key, messages.parse_dest(messages.nest(attrs, Attr.DEST), key.af, full=True))
+        self.services.add_dest(key, messages.dest_in(messages.payload(attrs, Attr.DEST), key.af))
 
     def set_dest(self, payload: bytes, attrs: Attrs) -> None:
         """IPVS_CMD_SET_DEST."""
         key = self._key(attrs)
-        self.services.edit_dest(key, messages.parse_dest(messages.nest(attrs, Attr.DEST), key.af, full=True))
+        self.services.edit_dest(key, messages.dest_in(messages.payload(attrs, Attr.DEST), key.af))
 
     def del_dest(self, payload: bytes, attrs: Attrs) -> None:
         """IPVS_CMD_DEL_DEST."""

@@ -12,9 +12,9 @@ import enum
 import errno
 from socket import AF_INET, AF_INET6, htonl, htons, ntohl, ntohs
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from uvs.control.netlink import Attrs, Layout, attribute, attributes, string
+from uvs.control.netlink import ATTRIBUTE, Attrs, Layout, attribute, attributes, string
 from uvs.ipvs.ipproto import IPPROTO_TCP
 from uvs.ipvs.spec import SVC_F_HASHED, DestSpec, IpvsError, ServiceKey, ServiceSpec
 
@@ -163,7 +163,7 @@ _SVC_BY_ADDR = Layout((Svc.AF, "H"), (Svc.PROTOCOL, "H"), (Svc.ADDR, "16s"), (Sv
 _SVC_REST = Layout((Svc.FLAGS, "8s"), (Svc.TIMEOUT, "I"), (Svc.NETMASK, "I"))
 _SVC_STATS = Layout((Svc.STATS, f"{_STATS.size}s"), (Svc.STATS64, f"{_STATS64.size}s"))
 _DEST_ID = Layout((Dst.ADDR, "16s"), (Dst.PORT, "H"), (Dst.ADDR_FAMILY, "H"))
-_DEST = Layout(
+_DEST_FIELDS = (
     (Dst.ADDR, "16s"),
     (Dst.PORT, "H"),
     (Dst.FWD_METHOD, "I"),
@@ -174,7 +174,9 @@ _DEST = Layout(
     (Dst.U_THRESH, "I"),
     (Dst.L_THRESH, "I"),
 )
-_DEST_COUNTS = Layout(
+_DEST = Layout(*_DEST_FIELDS, (Dst.ADDR_FAMILY, "H"))
+_DEST_LISTED = Layout(
+    *_DEST_FIELDS,
     (Dst.ACTIVE_CONNS, "I"),
     (Dst.INACT_CONNS, "I"),
     (Dst.PERSIST_CONNS, "I"),
@@ -182,15 +184,18 @@ _DEST_COUNTS = Layout(
     (Dst.STATS, f"{_STATS.size}s"),
     (Dst.STATS64, f"{_STATS64.size}s"),
 )
-_DEST_FAMILY = Layout((Dst.ADDR_FAMILY, "H"))
+_LISTED_HEAD = ATTRIBUTE.pack(ATTRIBUTE.size + _DEST_LISTED.size, Attr.DEST)
 _FLAGS = Struct("=II")
 _CONFIG = Layout((Attr.TIMEOUT_TCP, "I"), (Attr.TIMEOUT_TCP_FIN, "I"), (Attr.TIMEOUT_UDP, "I"))
 _INFO = Layout((Info.VERSION, "I"), (Info.CONN_TAB_SIZE, "I"))
 _U32 = 0xFFFFFFFF
+_NO_STATS = _STATS.pack(*NO_STATS), _STATS64.pack(*NO_STATS)
 
 
 def stats_nests(stats: Stats) -> tuple[bytes, bytes]:
     """Payloads of the STATS nest (rates and packets truncated to 32 bits) and of STATS64."""
+    if stats == NO_STATS:
+        return _NO_STATS
     c, i, o, ib, ob, *rates = stats
     low = [r & _U32 for r in rates]
     return _STATS.pack(c & _U32, i & _U32, o & _U32, ib, ob, *low), _STATS64.pack(*stats)
@@ -229,7 +234,7 @@ def dest(spec: DestSpec, counts: tuple[int, int, int] | None = None, stats: Stat
 
     `counts`: active, inactive, persistent connections, in a listing.
     """
-    body = _DEST.pack(
+    fields = (
         spec.addr,
         htons(spec.port),
         spec.fwd,
@@ -241,10 +246,13 @@ def dest(spec: DestSpec, counts: tuple[int, int, int] | None = None, stats: Stat
         spec.l_threshold,
     )
     if counts is None:
-        return attribute(Attr.DEST, body + _DEST_FAMILY.pack(spec.af))
-    active, inactive, persistent = (n & _U32 for n in counts)
+        return attribute(Attr.DEST, _DEST.pack(*fields, spec.af))
+    active, inactive, persistent = counts
     return attribute(
-        Attr.DEST, body + _DEST_COUNTS.pack(active, inactive, persistent, spec.af, *stats_nests(stats))
+        Attr.DEST,
+        _DEST_LISTED.pack(
+            *fields, active & _U32, inactive & _U32, persistent & _U32, spec.af, *stats_nests(stats)
+        ),
     )
 
 
@@ -310,12 +318,17 @@ def text(attrs: Attrs, kind: int, limit: int, default: str | None = None) -> str
     return data[:end].decode(errors="surrogateescape")
 
 
-def nest(attrs: Attrs, kind: int) -> Attrs:
-    """A nest's attributes; EINVAL if it is missing."""
+def payload(attrs: Attrs, kind: int) -> bytes:
+    """A nest as it stands; EINVAL if it is missing."""
     data = attrs.get(kind)
     if data is None:
         raise invalid(f"nest {kind} is missing")
-    return attributes(data)
+    return data
+
+
+def nest(attrs: Attrs, kind: int) -> Attrs:
+    """A nest's attributes; EINVAL if it is missing."""
+    return attributes(payload(attrs, kind))
 
 
 def _address(attrs: Attrs, kind: int, af: int) -> bytes:
@@ -382,7 +395,10 @@ def parse_dest(attrs: Attrs, svc_af: int, full: bool) -> DestSpec:
 
 def parse_stats(attrs: Attrs, kind: int) -> Stats:
     """A STATS64 nest."""
-    values = attributes(attrs.get(kind, b""))
+    data = attrs.get(kind, b"")
+    if (row := _STATS64.unpack(data)) is not None:
+        return Stats(*row)
+    values = attributes(data)
     return Stats(*(number(values, n, 8, 0) for n in range(1, 11)))
 
 
@@ -401,6 +417,52 @@ def parse_dest_entry(attrs: Attrs, svc_af: int) -> DestEntry:
         number(inner, Dst.INACT_CONNS, 4, 0),
         number(inner, Dst.PERSIST_CONNS, 4, 0),
         parse_stats(inner, Dst.STATS64),
+    )
+
+
+# What our own programs send, and this director lists, is read in one step; all else attribute by attribute.
+
+
+def key_in(data: bytes) -> ServiceKey:
+    """`parse_key` of a SERVICE nest's payload."""
+    row = _SVC_BY_ADDR.unpack(data) if len(data) == _SVC_BY_ADDR.size else None
+    if row is None or row[0] not in (AF_INET, AF_INET6):
+        return parse_key(attributes(data))
+    af, protocol, addr, port = row
+    return ServiceKey(af, protocol, addr[:4] if af == AF_INET else addr, ntohs(port))
+
+
+def dest_in(data: bytes, svc_af: int) -> DestSpec:
+    """`parse_dest` of a DEST nest's payload, all of it."""
+    row = _DEST.unpack(data) if len(data) == _DEST.size else None
+    if row is None or row[-1] not in (AF_INET, AF_INET6):
+        return parse_dest(attributes(data), svc_af, full=True)
+    return _dest_spec(row, row[-1])
+
+
+def dest_entry_in(data: bytes, svc_af: int) -> DestEntry:
+    """`parse_dest_entry` of a message's payload."""
+    row = _DEST_LISTED.unpack(data, len(_LISTED_HEAD)) if data.startswith(_LISTED_HEAD) else None
+    if row is None or row[12] not in (AF_INET, AF_INET6):
+        return parse_dest_entry(attributes(data), svc_af)
+    active, inactive, persistent = row[9:12]
+    stats = parse_stats({Dst.STATS64: row[14]}, Dst.STATS64)
+    return DestEntry(_dest_spec(row, row[12]), active, inactive, persistent, stats)
+
+
+def _dest_spec(row: tuple[Any, ...], af: int) -> DestSpec:
+    addr, port, fwd, weight, tun_type, tun_port, tun_flags, u_threshold, l_threshold = row[:9]
+    return DestSpec(
+        af,
+        addr[:4] if af == AF_INET else addr,
+        ntohs(port),
+        fwd & FWD_MASK,
+        weight - (1 << 32) if weight >> 31 else weight,
+        u_threshold,
+        l_threshold,
+        tun_type,
+        ntohs(tun_port),
+        tun_flags,
     )
 
 

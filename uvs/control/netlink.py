@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 NLMSG_ERROR, NLMSG_DONE, NLMSG_MIN_TYPE = 2, 3, 0x10
 NLM_F_REQUEST, NLM_F_MULTI, NLM_F_ACK, NLM_F_DUMP = 1, 2, 4, 0x300
@@ -99,20 +99,22 @@ def string(kind: int, text: str) -> bytes:
 
 
 class Layout:
-    """A row of attributes of fixed size, packed in one step.
+    """A row of attributes of fixed size, packed and unpacked in one step.
 
-    An attribute by attribute encoder takes a hundred times as long, which a listing of 50,000
-    destinations would show.
+    Attribute by attribute it takes many times as long, which a listing of 50,000 destinations would show.
     """
 
     def __init__(self, *fields: tuple[int, str]) -> None:
         """`fields`: attribute type and the `struct` code of its payload (native order)."""
         code, self._values = "=", []
+        headers = []
         for kind, payload in fields:
             size = Struct("=" + payload).size
             code += f"I{payload}{-size & 3}x"
             header = ATTRIBUTE.pack(size + 4, kind)
-            self._values += [int.from_bytes(header, "little" if _LITTLE else "big"), 0]
+            headers.append(int.from_bytes(header, "little" if _LITTLE else "big"))
+            self._values += [headers[-1], 0]
+        self._headers = tuple(headers)
         self._struct = Struct(code)
         self.size = self._struct.size
 
@@ -121,6 +123,13 @@ class Layout:
         row: list[int | bytes] = self._values.copy()  # type: ignore[assignment]
         row[1::2] = values
         return self._struct.pack(*row)
+
+    def unpack(self, data: bytes, start: int = 0) -> tuple[Any, ...] | None:
+        """Their values, if `data` has at `start` just these attributes in this order and without flags."""
+        if len(data) - start < self.size:
+            return None
+        row = self._struct.unpack_from(data, start)
+        return row[1::2] if row[::2] == self._headers else None
 
 
 def message(
@@ -137,6 +146,14 @@ def message(
 def ack(request: Message) -> bytes:
     """Success: error 0 and the request's header alone (netlink_ack)."""
     return _ERROR.pack(36, NLMSG_ERROR, NLM_F_CAPPED, request.seq, request.pid, 0) + request.raw[:HEADER_SIZE]
+
+
+def is_ack(datagram: bytes, seq: int) -> bool:
+    """Is it the acknowledgement of that request, and nothing else?"""
+    if len(datagram) != _ERROR.size + HEADER_SIZE:
+        return False
+    length, kind, _, number, _, errno = _ERROR.unpack_from(datagram)
+    return (length, kind, number, errno) == (len(datagram), NLMSG_ERROR, seq, 0)
 
 
 def error(request: Message, errno: int) -> bytes:

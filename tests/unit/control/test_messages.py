@@ -160,6 +160,70 @@ def test_destinations_come_back(spec):
     assert entry == (spec, 1, 2, 3, STATS)
 
 
+# ------------------------------------------------- rows that are read in one step
+
+
+def variants(data):
+    """The same attributes in other forms, and some that are no good."""
+    yield data
+    yield data + netlink.attribute(99, b"?")  # one more
+    yield data + b"\0"
+    yield netlink.attribute(99, b"?") + data
+    yield data[:-4]
+    yield data[4:]
+    yield data[:3] + bytes([data[3] | 0x80]) + data[4:]  # flag bits
+    yield data[24:] + data[:24]
+    for at in range(0, len(data), 4):
+        yield data[:at] + b"\xff\xff\xff\xff" + data[at + 4 :]
+        yield data[:at] + bytes(4) + data[at + 4 :]
+    yield b""
+
+
+def outcome(parse, *args):
+    try:
+        return parse(*args)
+    except IpvsError as e:
+        return e.errno, e.strerror
+
+
+@pytest.mark.parametrize("key", [HTTP, HTTP6, MARK, MARK6])
+def test_a_key_read_in_one_step_is_the_key(key):
+    (data,) = netlink.attributes(messages.service_id(key)).values()
+    for variant in variants(data):
+        found = outcome(messages.key_in, variant)
+        assert found == outcome(lambda data: messages.parse_key(netlink.attributes(data)), variant)
+
+
+@pytest.mark.parametrize("af", [2, 10])
+@pytest.mark.parametrize("spec", [*DESTS, DestSpec(2, packed("10.0.0.2"), 80, weight=-5)])
+def test_a_destination_read_in_one_step_is_the_destination(spec, af):
+    (data,) = netlink.attributes(messages.dest(spec)).values()
+    assert messages.dest_in(data, af) == spec
+    for variant in variants(data):
+        found = outcome(messages.dest_in, variant, af)
+        assert found == outcome(
+            lambda data: messages.parse_dest(netlink.attributes(data), af, full=True), variant
+        )
+    listed = messages.dest(spec, (1, 2, 3), STATS)
+    assert messages.dest_entry_in(listed, af) == (spec, 1, 2, 3, STATS)
+    for variant in variants(listed):
+        found = outcome(messages.dest_entry_in, variant, af)
+        assert found == outcome(lambda data: messages.parse_dest_entry(netlink.attributes(data), af), variant)
+
+
+def test_what_uvs_itself_sends_is_read_in_one_step(monkeypatch):
+    (key,) = netlink.attributes(messages.service_id(HTTP6)).values()
+    (dest,) = netlink.attributes(messages.dest(DESTS[1])).values()
+    monkeypatch.setattr(messages, "attributes", lambda data: 1 / 0)
+    assert messages.key_in(key) == HTTP6
+    assert messages.dest_in(dest, 2) == DESTS[1]
+    assert messages.dest_entry_in(messages.dest(DESTS[1], (1, 2, 3), STATS), 2).stats == STATS
+    assert messages.dest_entry_in(messages.dest(DESTS[0], (0, 0, 0)), 2).stats == messages.NO_STATS
+
+
+# ------------------------------------------------------------------- the order
+
+
 def order(payload, kind):
     data, found = netlink.attributes(payload)[kind], []
     while data:

@@ -67,6 +67,10 @@ def test_a_layout_packs_what_attributes_pack_one_by_one():
     )
     assert layout.pack(7, 8, b"abc", 9, 1 << 40) == one_by_one
     assert layout.size == len(one_by_one)
+    assert layout.unpack(one_by_one) == (7, 8, b"abc".ljust(16, b"\0"), 9, 1 << 40)
+    assert layout.unpack(b"????" + one_by_one, 4) == layout.unpack(one_by_one)
+    assert layout.unpack(one_by_one[:-1]) is None
+    assert layout.unpack(b"\0" + one_by_one[1:]) is None
 
 
 def test_acknowledgements():
@@ -75,5 +79,9 @@ def test_acknowledgements():
     assert netlink.ack(request) == struct.pack("=IHHIIi", 36, 2, 0x100, 7, 99, 0) + REQUEST[:16]
     assert netlink.error(request, 3) == struct.pack("=IHHIIi", 40, 2, 0, 7, 99, -3) + REQUEST
     assert netlink.done(7, 99) == struct.pack("=IHHIIi", 20, 3, 2, 7, 99, 0)
+    assert netlink.is_ack(netlink.ack(request), 7)
+    assert not netlink.is_ack(netlink.ack(request), 8)
+    assert not netlink.is_ack(netlink.ack(request) + REQUEST, 7)
+    assert not netlink.is_ack(netlink.error(request._replace(raw=REQUEST[:16]), 3), 7)
     (parsed,) = messages(netlink.error(request, 3))
     assert parsed.errno == 3
