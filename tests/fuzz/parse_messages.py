@@ -19,7 +19,7 @@ from support.world import World
 
 from uvs.adm import jsontext, listing, save
 from uvs.adm.names import Names
-from uvs.control import connfilter, messages, netlink, proctext, sockopt, state
+from uvs.control import connfilter, messages, netlink, proctext, sockopt, stateformat
 from uvs.control.genetlink import Dispatcher
 from uvs.control.messages import Cmd
 from uvs.control.netlink import NLM_F_ACK, NLM_F_DUMP, NLM_F_MULTI, NLM_F_REQUEST, Message
@@ -190,10 +190,10 @@ def refused(call, *args) -> None:  # type: ignore[no-untyped-def]
 
 def kept(world: World) -> None:
     """The saved table is the table."""
-    saved, _ = state.decode(state.encode(world.ipvs))
-    assert [(spec.key.lookup, spec, dests) for spec, dests in saved.services] == [
-        (svc.key.lookup, svc.spec, [d.spec for d in svc.dests]) for svc in world.ipvs.services
-    ]
+    now = stateformat.capture(world.ipvs)
+    header, *lines = stateformat.lines(now, 1, "boot")
+    stateformat.read_header(header)
+    assert stateformat.replay(lines) == now
 
 
 # ---------------------------------------------------------------------- seeds

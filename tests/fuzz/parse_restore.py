@@ -22,7 +22,7 @@ from support.paper_client import PaperClient, dispatcher
 from support.world import World
 
 from uvs.adm import cli
-from uvs.adm.errors import Fail
+from uvs.adm.errors import Fail, Unreadable
 from uvs.control.client import Client
 from uvs.ipvs.spec import DestSpec, ServiceSpec
 
@@ -110,17 +110,17 @@ def one_by_one(client: Client, text: bytes, flags: int) -> int:
                 status = cli.run(words, program)
             except Fail as e:
                 status = e.status
-                if not refused(words, e, program):
+                if not passed_over(words, program):
                     break
     return status
 
 
-def refused(words: list[str], e: Fail, program: str) -> bool:
-    """By the director, not by the grammar?"""
-    from uvs.adm.grammar import parse
-
+def passed_over(words: list[str], program: str) -> bool:
+    """A line that was refused by the director, not by the grammar; ipvsadm goes on as well after some of these."""
     try:
-        parse(words, program)
+        cli.parse(words, program)
+    except Unreadable:
+        return program == "ipvsadm"
     except Fail:
         return False
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from contextlib import suppress
 from typing import NamedTuple
@@ -27,6 +28,12 @@ def number(text: str, low: int, high: int) -> int | None:
         return None
     value = int(digits)
     return value if low <= value <= high else None
+
+
+def leading_number(text: str) -> int:
+    """What atoi makes of a text: the digits that it begins with, 0 without any."""
+    found = re.match(r"[ \t\n\v\f\r]*([+-]?[0-9]+)", text)
+    return int(found[1]) if found else 0
 
 
 def parse_endpoint(text: str, protocol: int) -> Endpoint | None:

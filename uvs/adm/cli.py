@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from uvs.adm.errors import Fail
 from uvs.adm.grammar import Command, parse
@@ -13,6 +14,9 @@ from uvs.adm.requests import request
 from uvs.control.client import Client, Unreachable
 from uvs.ipvs.spec import IpvsError
 from uvs.stdio import let_go, make_whole
+
+if TYPE_CHECKING:
+    from uvs.adm.restore import Line
 
 PROGRAM = "uvsadm"
 
@@ -77,7 +81,8 @@ def run(words: list[str], program: str = PROGRAM) -> int:
 def _tell(what: str, program: str) -> None:
     from uvs import __version__
 
-    print(f"{program} v{__version__}, as ipvsadm v1.31 (compiled with uvs and IPVS v1.2.1)")
+    version = f"v1.31 of uvs {__version__}" if program == "ipvsadm" else f"v{__version__}, as ipvsadm v1.31"
+    print(f"{program} {version} (compiled with uvs and IPVS v1.2.1)")
     if what == "help":
         from uvs.adm.help import HELP
 
@@ -204,7 +209,7 @@ def restore(client: Client, program: str, everything: bool = False, clear: bool 
         found = commands(_told(chunk, clear), number, program)
         number += len(chunk)
         while (line := doing.run(found)) is not None:
-            doing.status = _other(client, line.command, program)
+            doing.status = _other(client, line, program)
     return doing.status
 
 
@@ -212,13 +217,15 @@ def _told(lines: list[str], clear: bool) -> list[str]:
     return ["" if line.startswith("#") else line for line in lines] if clear else lines
 
 
-def _other(client: Client, command: Command, program: str) -> int:
+def _other(client: Client, line: Line, program: str) -> int:
     """A line that is no change."""
-    if command.name in ("help", "version"):
-        _tell(command.name, program)
+    if line.command.name in ("help", "version"):
+        _tell(line.command.name, program)
         return 0
     try:
-        return execute(client, command, program)
+        if line.wrong:
+            raise line.wrong
+        return execute(client, line.command, program)
     except Fail as e:
         sys.stdout.flush()
         print(e, file=sys.stderr)

@@ -7,3 +7,10 @@ class Fail(Exception):
     def __init__(self, message: str, status: int = 2) -> None:
         super().__init__(message)
         self.status = status
+
+
+class Unreadable(Fail):
+    """An option that is none, or lacks its argument: ipvsadm's `-R` goes on with the next line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 255)

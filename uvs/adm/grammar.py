@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass, field
 
-from uvs.adm.address import Endpoint, host_address, number, parse_endpoint
-from uvs.adm.errors import Fail
+from uvs.adm.address import Endpoint, host_address, leading_number, number, parse_endpoint
+from uvs.adm.errors import Fail, Unreadable
 from uvs.adm.options import CHECKED, COMMANDS, OPTIONS, RULES, TUNNEL_OPTIONS, TUNNEL_RULES, Rule
 from uvs.adm.popt import BadOption, Known, Popt
 from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
@@ -75,7 +75,7 @@ class _Parser:
         self.program = program
         self.given: set[str] = set()
         self.af: int = AF_INET
-        self.protocol = IPPROTO_TCP
+        self.protocol = 0  # without one no port has a name
         self.addr = b"\0" * 4
         self.port = 0
         self.fwmark = 0
@@ -102,7 +102,7 @@ class _Parser:
             while (found := self.popt.next()) is not None:
                 self._option(found[0].name, found[1] or "", given=found[1] is not None)
         except BadOption as e:
-            raise Fail(str(e), 255) from None
+            raise Unreadable(str(e)) from None
         timeouts = self._timeouts() if name == "set" else (0, 0, 0)
         if self.popt.rest:
             raise Fail(f"unexpected argument {self.popt.rest[0]}")
@@ -238,7 +238,9 @@ class _Parser:
 
     def _netmask(self, text: str) -> None:
         if self.af == AF_INET6:
-            self.netmask = self._number(text, 1, 128, "illegal ipv6 netmask specified")
+            self.netmask = leading_number(text)
+            if not 1 <= self.netmask <= 128:
+                raise Fail("illegal ipv6 netmask specified")
             return
         mask = host_address(text)
         if mask is None:
@@ -257,10 +259,6 @@ class _Parser:
 
     def _finish(self, command: Command) -> None:
         """Defaults, and the checks that look at several options at once."""
-        if self.given & set(TUNNEL_OPTIONS):
-            if self.fwd != TUNNEL:
-                raise Fail("Tunnel options conflict with forward method")
-            _check(TUNNEL_RULES[self.tun_type], TUNNEL_OPTIONS, self.given, f"tunnel type|{self.tun_type}")
         key = ServiceKey(self.af, self.protocol, self.addr, self.port, self.fwmark)
         if self.fwmark:
             key = ServiceKey(self.af, IPPROTO_TCP, bytes(4 if self.af == AF_INET else 16), 0, self.fwmark)
@@ -277,6 +275,12 @@ class _Parser:
                 port = self.port  # direct routing and tunnelling leave the packet's port alone
             if server.af != self.af and self.fwd != TUNNEL:
                 raise Fail("Different address family is allowed only for tunneling servers")
+            if self.given & set(TUNNEL_OPTIONS):
+                if self.fwd != TUNNEL:
+                    raise Fail("Tunnel options conflict with forward method")
+                _check(
+                    TUNNEL_RULES[self.tun_type], TUNNEL_OPTIONS, self.given, f"tunnel type|{self.tun_type}"
+                )
         elif command.name == "list" and self._list_conflict():
             raise Fail("options conflicts in the list command")
         command.service = ServiceSpec(key, scheduler, self.flags, self.timeout, self.netmask, self.pe)

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from uvs.adm.errors import Fail
+from uvs.adm.errors import Fail, Unreadable
 from uvs.adm.grammar import Command, parse
 from uvs.adm.messages import explain
 from uvs.adm.requests import request
 from uvs.control.client import Client
 from uvs.control.messages import Cmd, DestEntry, dest, dest_id, service, service_id
-from uvs.ipvs.spec import IpvsError, ServiceKey, ServiceSpec
+from uvs.ipvs.spec import DestSpec, IpvsError, ServiceKey, ServiceSpec
 
 CHUNK = 1 << 20
 
@@ -23,10 +23,14 @@ Request = tuple[int, bytes]
 
 
 class Line(NamedTuple):
-    """A line of the input: its number and what it asks for."""
+    """A line of the input: its number and what it asks for; or, in ipvsadm's place, what is wrong with it."""
 
     number: int
     command: Command
+    wrong: Unreadable | None = None
+
+
+_NOTHING = Command("", ServiceSpec(ServiceKey(0, 0, b"", 0)), DestSpec(0, b"", 0))
 
 
 def chunks() -> Iterator[list[str]]:
@@ -45,13 +49,20 @@ def chunks() -> Iterator[list[str]]:
 
 
 def commands(lines: Iterable[str], start: int, program: str) -> Iterator[Line]:
-    """The lines that say something. Fail: a wrong one, by its number unless ipvsadm is imitated."""
+    """The lines that say something. Fail: a wrong one, by its number unless ipvsadm is imitated.
+
+    ipvsadm passes over a line with an option that it cannot read; such a line is handed on as wrong.
+    """
     for number, line in enumerate(lines, start):
         words = [word for word in line.split() if word not in ("ipvsadm", "uvsadm")]
         if not words:
             continue
         try:
             yield Line(number, parse(words, program))
+        except Unreadable as e:
+            if program != "ipvsadm":
+                raise Unreadable(named(number, str(e), program)) from None
+            yield Line(number, _NOTHING, e)
         except Fail as e:
             raise Fail(named(number, str(e), program), e.status) from None
 
@@ -122,6 +133,8 @@ def table(client: Client) -> Table:
 def atomic(client: Client, lines: list[Line], program: str) -> int:
     """Do all lines; if one is refused, put everything back as it was. Returns the exit status."""
     for line in lines:
+        if line.wrong:
+            raise line.wrong
         if request(line.command) is None:
             raise Fail(named(line.number, f"'{line.command.name}' does not go with --atomic", program))
     before, timeouts = table(client), client.timeouts()

@@ -60,6 +60,7 @@ def test_options_of_save_and_restore(run):
         ("-Z\n-A -t 192.0.2.1:80 -w 5\n", 2, "line 2: Illegal 'weight' option with the 'add-service' command\n"),
         ("-Ln\n-Z\n-D -f 9\n", 255, "line 3: No such service\n"),
         ("-L -t 192.0.2.1:80\n", 1, "No such service\n"),
+        ("-Z\n-A -t\n-Z\n", 255, "line 2: -t: missing argument\n"),
     ],
 )  # fmt: skip
 def test_a_wrong_line_is_named(run, text, status, err):
@@ -155,6 +156,6 @@ def test_thresholds_are_saved_unless_it_is_called_as_ipvsadm(run, name, limits):
 
 
 def test_called_as_ipvsadm(run):
-    assert run("/usr/sbin/ipvsadm", "-v").out.startswith("ipvsadm v")
+    assert run("/usr/sbin/ipvsadm", "-v").out.startswith("ipvsadm v1.31 ")  # scripts look at it
     assert run("/usr/sbin/ipvsadm", "x").err.startswith("Try `ipvsadm -h'")
     assert run("ipvsadm", "-R", stdin="-D -f 9\n").err == "No such service\n"
