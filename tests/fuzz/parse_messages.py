@@ -191,7 +191,7 @@ def refused(call, *args) -> None:  # type: ignore[no-untyped-def]
 def kept(world: World) -> None:
     """The saved table is the table."""
     now = stateformat.capture(world.ipvs)
-    header, *lines = stateformat.lines(now, 1, "boot")
+    header, *lines = (line.removesuffix(b"\n") for line in stateformat.lines(now, 1, "boot"))
     stateformat.read_header(header)
     assert stateformat.replay(lines) == now
 
