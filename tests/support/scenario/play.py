@@ -68,7 +68,8 @@ class Stage(Protocol):
         """transparent, route, local, neighbour, default: settings of the director's machine."""
 
 
-PATIENCE_S, GLANCE_S, LONG_S = 1.5, 0.8, 20.0
+PATIENCE_S, GLANCE_S = 1.5, 0.8
+LONG_S, SILENT_S = 20.0, 6.0  # where the answers are known: something is to arrive; for some packets nothing
 TURN_S = 0.3
 # Connections that `states` makes before it lists them: the first must not have ended by then.
 TCP_AT_ONCE, SCTP_AT_ONCE = 5, 1
@@ -106,7 +107,7 @@ class Play:
         """Do a step whose answers are known: something that is to arrive is waited for on any machine."""
         answers = step.expected(kernel=False)
         silent = "nothing" in answers or any("-" in line.split() for line in answers)
-        self.patience, self.glance = (PATIENCE_S, GLANCE_S) if silent else (LONG_S, LONG_S)
+        self.patience = self.glance = SILENT_S if silent else LONG_S
         try:
             return self.perform(step.words)
         finally:
