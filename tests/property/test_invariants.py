@@ -17,10 +17,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support import invariants, traffic
+from support.lasting import Director
 from support.traffic import AH, ESP, SCTP, TCP, UDP
-from support.world import CIP, CIP6, DIP, RIP, RIP6, VIP, VIP6, World, packed
+from support.world import CIP, CIP6, DIP, RIP, RIP6, VIP, VIP6, packed
 
-from uvs.control.state import SavedTable
 from uvs.engine.core import AF_INET, AF_INET6, Conn, ConnFlag, Packet, Why
 from uvs.ipvs import scheduling
 from uvs.ipvs.services import Dest, DestSpec, ServiceKey, ServiceSpec
@@ -28,7 +28,7 @@ from uvs.ipvs.skb import Hook, Verdict
 from uvs.ipvs.spec import SVC_F_ONEPACKET, SVC_F_PERSISTENT, SVC_F_SCHED1, SVC_F_SCHED2, IpvsError
 
 MARK = 7
-V4, V4B, V6 = packed(VIP), packed("198.18.0.101"), packed(VIP6)
+V4, V4B, V4C, V6 = packed(VIP), packed("198.18.0.101"), packed("198.18.0.102"), packed(VIP6)
 PORTS = [(TCP, 80), (TCP, 21), (TCP, 0), (UDP, 53), (UDP, 500), (UDP, 0), (SCTP, 80)]
 KEYS = [
     *(ServiceKey(AF_INET, protocol, V4, port) for protocol, port in PORTS),
@@ -55,7 +55,6 @@ SYSCTLS = {
     "snat_reroute": [0, 1],
 }  # fmt: skip
 SETTINGS = [(name, value) for name, values in SYSCTLS.items() for value in values]
-KNOBS = ("drop_entry", "drop_packet", "secure_tcp")
 PAYLOADS = [
     b"", b"x" * 8, b"x" * 1460, b"PASV\r\n", b"EPSV\r\n", b"PORT 10,9,0,1,7,8\r\n", b"EPRT |2|2001:db8:9::1|1800|\r\n",
     b"227 Entering Passive Mode (198,19,0,11,7,9)\r\n", b"229 Entering (|||1801|)\r\n",
@@ -67,51 +66,6 @@ pick = st.integers(0, 1 << 16)  # one of what there is
 hooks = st.sampled_from([Hook.LOCAL_IN] * 4 + [Hook.LOCAL_OUT, Hook.FORWARD])
 kinds = st.sampled_from([2, 2, 2, 16, 16, 24, 17, 1, 4, 18, 0, 7, 10, 11, 14, 255])  # TCP flags, or chunks
 payloads = st.sampled_from(PAYLOADS)
-
-
-class Director(World):
-    """One that outlives its process: the arena and the saved table are files."""
-
-    def __init__(self, folder: str, now: int) -> None:
-        super().__init__(100, folder + "/connections", now)
-        self.saved = SavedTable(folder + "/table")
-        assert self.table.message == ""
-        assert self.saved.restore(self.ipvs) == []
-
-    def dests(self) -> list[Dest]:
-        """Those that are in use and those in the trash."""
-        services = self.ipvs.services
-        return [d for svc in services for d in svc.dests] + list(services.trash)
-
-    def listing(self) -> dict[str, Any]:
-        """What an operator sees, and what stands behind it."""
-        services = self.ipvs.services
-        conns = [
-            (c.af, c.protocol, c.caddr, c.cport, c.vaddr, c.vport, c.daf, c.daddr, c.dport, c.state, c.flags, c.timeout,
-             c.deadline, c.dest, c.control, c.n_control, c.in_pkts, c.fwmark)
-            for c in self.table.conns()
-        ]  # fmt: skip
-        return {
-            "services": [
-                (replace(svc.spec, key=svc.key.lookup), svc.rec.stats, [d.spec for d in svc.dests])  # type: ignore[arg-type]
-                for svc in services
-            ],
-            "dests": sorted(
-                (d.rec.index, d.rec.refcnt, d.rec.activeconns, d.rec.inactconns, d.rec.persistconns, d.rec.flags,
-                 d.rec.weight, d.rec.last_weight, d.rec.stats)
-                for d in invariants.dests(self)
-                if d.available or d.rec.refcnt
-            ),
-            "entries": conns,
-            "total": (self.table.total.raw, self.table.total.stats),
-            # Automatic defence looks at the memory anew: 2 is 1 that found little.
-            "sysctls": {
-                name: "1" if name in KNOBS and value == "2" else value
-                for name in self.ipvs.sysctl.names()
-                for value in [self.ipvs.sysctl.get(name)]
-            },
-            "timeouts": [self.table.timeouts(p) for p in (TCP, UDP)],
-        }  # fmt: skip
 
 
 def refused(change: Callable[[], object]) -> None:
@@ -140,6 +94,7 @@ class Invariants(RuleBasedStateMachine):
         self.dir = tempfile.TemporaryDirectory()
         self.w = Director(self.dir.name, 1000 * 10**9)
         self.keys = chosen
+        self.strangers = 0
         for n, key in enumerate(chosen):
             servers = [] if key.fwmark else [4, 5, 6]
             self.add_service(
@@ -282,7 +237,7 @@ class Invariants(RuleBasedStateMachine):
 
     # ---- packets
 
-    def play(self, hook: Hook, data: bytes, mark: int = 0, indev: int = 2, watched: bool = False) -> None:
+    def play(self, hook: Hook, data: bytes, mark: int = 0, indev: int = 2, watched: bool = False) -> Why:
         """One packet, and what it may and may not change."""
         w = self.w
         w.ipvs.recorder.want = int(watched)
@@ -310,6 +265,7 @@ class Invariants(RuleBasedStateMachine):
         for dest, old, weight, overloaded, available in dests.values():
             if dest.rec.stats[0] > old[0]:
                 self.may_have(dest, weight, overloaded, available, any(t[5] == dest.rec.index for t in fresh))
+        return out.why
 
     def may_have(self, dest: Dest, weight: int, overloaded: bool, available: bool, template: bool) -> None:
         """A new connection went to `dest`, with these facts when the packet came."""
@@ -435,6 +391,41 @@ class Invariants(RuleBasedStateMachine):
         data = (traffic.reply if back else traffic.request)(conn, kind, b"abc") if conn else b"E"
         self.play(hook, traffic.bent(data, changes, cut), mark, watched=watched)
 
+    # ---- the table's end
+
+    @rule(
+        left=st.integers(0, 3), flags=st.sampled_from(FLAGS), protocol=st.sampled_from([TCP, UDP, SCTP]), n=pick,
+        kind=kinds, data=payloads,
+    )  # fmt: skip
+    def full(self, left: int, flags: int, protocol: int, n: int, kind: int, data: bytes) -> None:
+        """All records but `left` are in use: a new client is refused, and is served once there is room."""
+        services, sysctl = self.w.ipvs.services, self.w.ipvs.sysctl
+        key = ServiceKey(AF_INET, protocol, V4C, 8000)
+        services.add_service(ServiceSpec(key, "rr", flags, 60, 0xFFFFFFFF))
+        services.add_dest(key, DestSpec(AF_INET, SERVERS[0], 8000, 0, 1))
+        if flags & SVC_F_ONEPACKET and protocol == UDP:
+            left = 0  # each is over before the next
+        drop_packet = sysctl.get("drop_packet")
+        sysctl.set("drop_packet", "0")
+
+        def stranger() -> Why:
+            self.strangers += 1
+            first = traffic.segment(protocol, 1024, 8000, 2 if protocol == TCP else 1, b"")
+            client = packed("10.20.0.0")[:2] + self.strangers.to_bytes(2, "big")
+            return self.play(Hook.LOCAL_IN, traffic.filled(traffic.ip(client, V4C, protocol, first)))
+
+        with invariants.full(self.w.table, left):
+            assert [stranger() for _ in range(left + 2)][-1] == Why.TABLE_FULL
+            invariants.counters_equal_the_table(self.w)
+            self.known_packet(n, kind, data, 64, False)
+            self.reply(n, kind, data, Hook.FORWARD, False)
+            self.new_packet(n, n, CLIENT_PORTS[n % 6], kind, data, Hook.LOCAL_IN, 0, 0, 64, False, 2)
+            self.pass_time(61, 1 << 20)
+            invariants.counters_equal_the_table(self.w)
+        assert stranger() == Why.FORWARDED
+        sysctl.set("drop_packet", drop_packet)
+        services.del_service(key)
+
     # ---- the process
 
     @rule()
@@ -476,3 +467,19 @@ class Invariants(RuleBasedStateMachine):
 
 Invariants.TestCase.settings = settings(stateful_step_count=60)
 test_invariants = Invariants.TestCase
+
+
+def test_the_table_is_full() -> None:
+    """What chance may leave out."""
+    machine = Invariants()
+    machine.start(KEYS[:4], 0, [("drop_packet", 3)])
+    try:
+        for left in range(4):
+            for flags in FLAGS:
+                for protocol in TCP, UDP, SCTP:
+                    machine.full(left, flags, protocol, left, 2, b"x")
+                    machine.counters_equal_the_table()
+                    machine.records_have_owners()
+        machine.kill()
+    finally:
+        machine.teardown()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from support.world import World
-from uvs.engine.core import ConnFlag, DestFlag
+from uvs.engine.binding import lib
+from uvs.engine.core import ConnFlag, DestFlag, Table
 from uvs.ipvs.services import Dest
 
 
@@ -13,6 +16,21 @@ def dests(world: World) -> list[Dest]:
     """Those that are in use and those in the trash."""
     services = world.ipvs.services
     return [d for svc in services for d in svc.dests] + list(services.trash)
+
+
+@contextmanager
+def full(table: Table, left: int) -> Iterator[None]:
+    """A table with room for `left` records more, the others being services that nobody knows."""
+    held = []
+    while record := lib.uvs_service_new(table._t):
+        held.append(record)
+    try:
+        for _ in range(left):
+            lib.uvs_service_free(table._t, held.pop())
+        yield
+    finally:
+        for record in held:
+            lib.uvs_service_free(table._t, record)
 
 
 def counters_equal_the_table(world: World) -> None:
