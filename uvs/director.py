@@ -40,6 +40,7 @@ log = logging.getLogger("uvs")
 
 MARK = 0x4000_0000  # the bit that says "sent by uvs"
 CONN_MAX = 1 << 28  # RECORDS_MAX, csrc/table.h
+LOOPBACK = 1  # index of its device (LOOPBACK_IFINDEX, include/net/flow.h)
 FLUSHES = 32  # of the rules a second, for single connections
 TICK_S, SECOND_S = 0.1, 1.0
 SLICE_S = 0.002  # of a chore
@@ -257,13 +258,7 @@ class Director:
         return self.egress.is_local(skb.iph.af, skb.iph.daddr)
 
     def _largest_fragment(self, head: bytes, indev: int) -> int:
-        """What was longer than the device's MTU came in pieces, seen or not."""
-        largest = self.fragments.largest(head)
-        if not largest and indev > 1:
-            length = int.from_bytes(head[2:4]) if head[0] >> 4 == 4 else 40 + int.from_bytes(head[4:6])
-            mtu = self.egress.link_mtu(indev)
-            largest = mtu if length > mtu else 0
-        return largest
+        return self.fragments.largest(head, self.egress.link_mtu(indev) if indev > LOOPBACK else 0)
 
     def _services_changed(self, event: str, svc: Service, dest: Dest | None) -> None:
         if event == "add_service":

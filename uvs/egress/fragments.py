@@ -74,11 +74,19 @@ class Sizes:
             if len(self._whole) > KEPT:
                 self._whole.popitem(last=False)
 
-    def largest(self, head: bytes) -> int:
+    def largest(self, head: bytes, mtu: int = 0) -> int:
         """Bytes of the largest fragment of the whole datagram that begins with `head` (40 bytes of it).
 
+        `mtu`: of the device that it came by, 0 if there is none; what is longer came in pieces, seen or not.
         0: it came whole. To be asked once for each datagram: what is known is forgotten.
         """
+        if found := self._seen(head):
+            return found
+        return mtu if 0 < mtu < _length(head) else 0
+
+    def _seen(self, head: bytes) -> int:
+        if not self._largest:
+            return 0
         if head[0] >> 4 == 4:
             key: bytes | None = _v4(head)
         else:
@@ -95,8 +103,9 @@ class Sizes:
         if len(self._largest) > KEPT:
             self._largest.popitem(last=False)
 
-    def __bool__(self) -> bool:
-        return bool(self._largest)
+
+def _length(head: bytes) -> int:
+    return int.from_bytes(head[2:4]) if head[0] >> 4 == 4 else IP6_HLEN + int.from_bytes(head[4:6])
 
 
 def _v4(head: bytes) -> bytes:
@@ -136,10 +145,10 @@ class FragmentWatch:
         self._sockets.append(sock)
         self._receive[af] = sock.recv
 
-    def largest(self, head: bytes) -> int:
+    def largest(self, head: bytes, mtu: int = 0) -> int:
         """As `Sizes.largest`, with all that has arrived until now."""
         self.drain(socket.AF_INET if head[0] >> 4 == 4 else socket.AF_INET6)
-        return self.sizes.largest(head) if self.sizes else 0
+        return self.sizes.largest(head, mtu)
 
     def drain(self, af: int) -> None:
         """Take in what has arrived, so that the socket's buffer does not overflow."""

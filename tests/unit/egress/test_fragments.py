@@ -45,6 +45,27 @@ def test_a_packet_that_came_whole_is_not_taken_for_another(make) -> None:
     assert sizes.largest(make(8, 1400)[0][:40]) == 0
 
 
+@pytest.mark.parametrize(
+    ("size", "mtu", "largest"),
+    [(1000, 1500, 0), (1472, 1500, 0), (1473, 1500, 1500), (3000, 1500, 1500), (3000, 9000, 0), (3000, 0, 0)],
+)
+def test_what_is_longer_than_the_device_takes_came_in_pieces(size, mtu, largest) -> None:
+    """Even if none was seen: the watch began after them, or its buffer was full."""
+    for whole, length in ((v4(7, size)[0], size + 28), (v6(7, size - 20)[0], size + 28)):
+        assert len(whole) == length
+        assert Sizes().largest(whole[:40], mtu) == largest
+
+
+@pytest.mark.parametrize("make", [v4, v6])
+def test_what_was_seen_counts_more_than_what_the_device_takes(make) -> None:
+    sizes = Sizes()
+    whole, parts = make(7)
+    for part in parts:
+        sizes.fragment(part[:SNAP])
+    assert sizes.largest(whole[:40], 1500) == max(map(len, parts)) < 1500
+    assert sizes.largest(whole[:40], 1500) == 1500, "once"
+
+
 def test_two_datagrams_mixed() -> None:
     sizes = Sizes()
     one, two = v6(7, 3000, 1300), v6(8, 4000, 1400)
