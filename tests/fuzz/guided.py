@@ -46,7 +46,7 @@ def blind(name: str, options: list[str]) -> None:
     seeds = [*target.SEEDS, *(f.read_bytes() for f in files)]
     rnd = random.Random(int(given.get("seed", "0")) or None)
     runs, most = 0, int(given.get("runs", "-1"))
-    end = time.monotonic() + int(given.get("max_total_time", "0") or "1000000")
+    end = time.monotonic() + (int(given.get("max_total_time", "0")) or 1_000_000)
     while time.monotonic() < end and runs != most:
         data = rnd.choice(seeds)
         for _ in range(rnd.choice((1, 1, 2, 4, 8))):
