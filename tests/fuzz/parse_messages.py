@@ -12,6 +12,7 @@ import errno
 import logging
 import random
 import struct
+from socket import htons
 
 from support import invariants, traffic
 from support.paper_client import PaperClient, PaperSocket, datagrams, dispatcher
@@ -165,10 +166,8 @@ def shown(world: World, handler: Dispatcher) -> None:
                 listing.server_line(server, key, columns, False, names)
         jsontext.service(entry, servers)
         list(save.lines(entry.spec, servers, names))
-        entry_size = sockopt.DEST_ENTRY_SIZE
         if key.af == 2:
-            head = struct.pack("=H2x4sH2xII4x", key.protocol, key.addr, 0, key.fwmark, 9)
-            refused(client.get_sockopt, sockopt.GET_DESTS, 24 + 9 * entry_size, head)
+            assert len(_dests(client, key, len(servers))) == 24 + 96 * sum(d.spec.af == 2 for d in servers)
     count = sum(entry.spec.key.af == 2 for entry in services)
     size = 8 + sockopt.SERVICE_ENTRY_SIZE * count
     head = struct.pack("=II", count, 0).ljust(size, b"\0")
@@ -180,12 +179,11 @@ def shown(world: World, handler: Dispatcher) -> None:
         "".join(client.proc(name))
 
 
-def refused(call, *args) -> None:  # type: ignore[no-untyped-def]
-    try:
-        call(*args)
-    except OSError as e:
-        if e.errno not in (errno.ESRCH, errno.EINVAL, errno.EFAULT):
-            raise
+def _dests(client: PaperClient, key: ServiceKey, count: int) -> bytes:
+    """IP_VS_SO_GET_DESTS with room for so many."""
+    size = 24 + sockopt.DEST_ENTRY_SIZE * count
+    head = struct.pack("=H2x4sH2xII4x", key.protocol, key.addr, htons(key.port), key.fwmark, count)
+    return client.get_sockopt(sockopt.GET_DESTS, size, head.ljust(size, b"\0")[: sockopt.HEAD])
 
 
 def kept(world: World) -> None:
@@ -225,8 +223,8 @@ def _table(client: PaperClient) -> None:
 
 def _recorded() -> list[bytes]:
     """What uvsadm, `uvs sysctl`, `uvs flush` and a program of before netlink say."""
-    service = struct.pack("=H2x4sH2xI16sII4s", 6, V4, 0x5000, 0, b"rr", 0, 0, b"\xff" * 4)
-    dest = struct.pack("=4sH2xIiII", b"\x0a\0\0\1", 0x5000, 0, 1, 0, 0)
+    service = struct.pack("=H2x4sH2xI16sII4s", 6, V4, htons(80), 0, b"rr", 0, 0, b"\xff" * 4)
+    dest = struct.pack("=4sH2xIiII", b"\x0a\0\0\1", htons(80), 0, 1, 0, 0)
     stories = [
         [],
         [lambda c: (c.edit_service(ServiceSpec(KEYS[0], "mh", 0x38, pe_name="sip")), c.zero(KEYS[0]), c.zero())],
@@ -236,8 +234,17 @@ def _recorded() -> list[bytes]:
         [lambda c: (c.set_sysctl("expire_nodest_conn", "1"), c.sysctl("drop_entry"), c.sysctls())],
         [lambda c: (list(c.conns(connfilter.ConnFilter(KEYS[0], b"\x0a\x09\0\0", 16, 1024, b"\x0a\0\0\1", 80))), c.flush_conns())],
         [lambda c: (c.total(), c.counters(), c.record(5), c.walks(), list(c.proc("ip_vs")), list(c.proc("ip_vs_conn")))],
-        [lambda c: (c.set_sockopt(sockopt.SET_ADD, service), c.set_sockopt(sockopt.SET_ADDDEST, service + dest),
-                    c.get_sockopt(sockopt.GET_SERVICE, 104, service.ljust(104, b"\0")), c.get_sockopt(sockopt.GET_INFO, 12, bytes(12)))],
+        [lambda c: [c.set_sockopt(option, data) for option, data in (
+            (sockopt.SET_ADD, service), (sockopt.SET_EDIT, service), (sockopt.SET_ADDDEST, service + dest),
+            (sockopt.SET_EDITDEST, service + dest), (sockopt.SET_ZERO, service), (sockopt.SET_ZERO, bytes(44)),
+            (sockopt.SET_TIMEOUT, struct.pack("=3i", 1, 2, 3)), (sockopt.SET_DELDEST, service + dest),
+            (sockopt.SET_DEL, service), (sockopt.SET_FLUSH, b""))]],
+        [lambda c: (c.set_sockopt(sockopt.SET_ADD, service), c.set_sockopt(sockopt.SET_ADDDEST, service + dest), _dests(c, KEYS[0], 1),
+                    [c.get_sockopt(option, size, service.ljust(size, b"\0")) for option, size in (
+                        (sockopt.GET_SERVICE, 104), (sockopt.GET_INFO, 12), (sockopt.GET_VERSION, 64),
+                        (sockopt.GET_TIMEOUT, 12), (sockopt.GET_DAEMON, 48))])],
+        [lambda c: c.set_sockopt(sockopt.SET_STARTDAEMON, struct.pack("=i16si", 1, b"eth0", 5))],
+        [lambda c: c.set_sockopt(sockopt.SET_STOPDAEMON, struct.pack("=i16si", 2, b"eth0", 5))],
         [lambda c: c.request("IPVS", Cmd.NEW_DAEMON, messages.daemon(1, "eth0", 5, 0, b"\xe0\0\0\x51", 8848, 1))],
     ]  # fmt: skip
     found = []
@@ -258,7 +265,7 @@ def refused_or_done(step, client: PaperClient) -> None:  # type: ignore[no-untyp
     try:
         step(client)
     except OSError as e:
-        if e.errno != errno.EOPNOTSUPP:
+        if e.errno not in (errno.EOPNOTSUPP, errno.ESRCH):
             raise
 
 
@@ -357,8 +364,10 @@ def _payload(rnd: random.Random, before: bytes = b"") -> bytes:
         size = len(before)
     elif what < 0.8:
         return rnd.choice(TEXTS)
-    elif what < 0.85:
-        return struct.pack("=II", rnd.randrange(1150, 1170), rnd.choice(NUMBERS)) + rnd.randbytes(rnd.choice([0, 44, 68, 104]))  # fmt: skip
+    elif what < 0.85:  # a socket option
+        data = before[8:] if len(before) > 8 else bytes(rnd.choice([0, 12, 24, 44, 68, 104]))
+        size = rnd.choice([len(data)] * 3 + [rnd.choice(NUMBERS)])
+        return struct.pack("=II", rnd.randrange(1150, 1170), size) + data
     elif what < 0.9:
         return rnd.choice([V4, V6, b"\xe0\0\0\1", bytes(16), b"\x7f\0\0\1"])
     return (rnd.choice(NUMBERS) % 256**size).to_bytes(size, rnd.choice(["little", "big"]))
