@@ -144,17 +144,18 @@ def one(data: bytes) -> None:
         client, second = PaperClient(dispatcher(world)), PaperClient(dispatcher(other))
         for each in (client, second):
             assert restored(each, TABLE.encode(), 0) == (0, "")
-        before = content(client)
+        before = content(client), client.timeouts()
         status, said = restored(client, text, flags)
         assert status in (0, 1, 2, 255)
         assert bool(said) or status == 0
         after = content(client)
+        now = after, client.timeouts()
         nested = any(word in (b"-R", b"--restore") for word in text.split())
         if flags & FLAG_ATOMIC:
-            assert status == 0 or after == before
+            assert status == 0 or now == before
         elif not nested:
             assert one_by_one(second, text, flags) == status
-            assert content(second) == after
+            assert (content(second), second.timeouts()) == now
         invariants.records_have_owners(world)
         with standard(b""):
             cli.execute(client, cli.parse(["-Ln"]))
@@ -232,10 +233,26 @@ BLANKS = [
     b"\x1c",
 ]
 
+REFUSED_AT_LAST = """\
+-E -t 192.0.2.9:80 -s lblcr
+-e -t 192.0.2.9:80 -r 10.0.0.9:80 -m -w 9
+-a -t 192.0.2.9:80 -r 10.0.0.8:80 -m
+-d -f 7 -r 10.0.0.9
+-A -t 192.0.2.1:80
+-D -f 7
+--set 1 2 3
+-D -f 99
+"""
+LISTED = "-L --timeout\n-L --daemon\n-L --timeout --json\n-L --daemon --json\n-L -c --json\n-L -f 7 --json\n"
 SEEDS = [
     bytes([flags]) + "\n".join(LINES[at : at + 9]).encode()
     for at in range(0, len(LINES), 3)
     for flags in (0, 3)
+]
+SEEDS += [
+    bytes([flags]) + text.encode()
+    for text in (REFUSED_AT_LAST, LISTED)
+    for flags in (0, FLAG_ATOMIC, FLAG_IPVSADM)
 ]
 
 
