@@ -157,11 +157,11 @@ bool knob_write(int fd, const void *data, size_t len, ssize_t *result);
 
 enum kind {
 	NEITHER,
-	TEXT,     /* /proc/net/ip_vs* */
-	KNOB,     /* in /proc/sys/net/ipv4/vs */
+	TEXT, /* /proc/net/ip_vs* */
+	KNOB, /* in /proc/sys/net/ipv4/vs */
 	KNOB_DIR, /* that directory */
-	NET_DIR,  /* /proc/net */
-	IPV4_DIR  /* /proc/sys/net/ipv4 */
+	NET_DIR, /* /proc/net */
+	IPV4_DIR /* /proc/sys/net/ipv4 */
 };
 
 struct target {
