@@ -123,9 +123,9 @@ class IpvsFamily:
         except IpvsError:
             return False
 
-    def zero(self, payload: bytes, attrs: Attrs) -> None:
+    def zero(self, payload: bytes, attrs: Attrs) -> Steps:
         """IPVS_CMD_ZERO: one service, or everything."""
-        self.services.zero(self._key(attrs) if Attr.SERVICE in attrs else None)
+        return self.services.zeroing(self._key(attrs) if Attr.SERVICE in attrs else None)
 
     def flush(self, payload: bytes, attrs: Attrs) -> Steps:
         """IPVS_CMD_FLUSH."""

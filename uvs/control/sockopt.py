@@ -65,6 +65,11 @@ def _refused(code: int) -> IpvsError:
     return IpvsError(code, "refused")
 
 
+def _names_nothing(data: bytes) -> bool:
+    addr, port, mark = _SERVICE.unpack_from(data)[1:4]
+    return not (mark or port or any(addr))
+
+
 def _entry_stats(est: Estimator) -> bytes:
     conns, inpkts, outpkts, inbytes, outbytes, *rates = stats(est)
     low = [v & _U32 for v in (conns, inpkts, outpkts)]
@@ -91,6 +96,8 @@ class Sockopt:
             raise _refused(errno.EINVAL)
         if option == SET_FLUSH:
             return self.services.flushing()
+        if option == SET_ZERO and _names_nothing(data):
+            return self.services.zeroing()
         if option == SET_TIMEOUT:
             set_timeouts(self.table, *_TIMEOUTS.unpack(data))
         elif option in (SET_STARTDAEMON, SET_STOPDAEMON):
@@ -111,9 +118,6 @@ class Sockopt:
 
     def _set_service(self, option: int, data: bytes) -> None:
         protocol, addr, port, mark, name, flags, timeout, netmask = _SERVICE.unpack_from(data)
-        if option == SET_ZERO and not (mark or port or any(addr)):
-            self.services.zero()
-            return
         if option in (SET_ADD, SET_EDIT) and b"\0" not in name:
             raise _refused(errno.EINVAL)
         if protocol not in _PROTOCOLS:

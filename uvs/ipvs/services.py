@@ -272,13 +272,22 @@ class Services:
 
     def zero(self, key: ServiceKey | None = None) -> None:
         """ip_vs_zero_service, or everything and the total: counters count from now."""
-        services = list(self) if key is None else [self.get(key)]
-        for svc in services:
-            svc.rec.discount(svc.est.zero())
-            for dest in svc.dests:
-                dest.rec.discount(dest.est.zero())
-        if key is None:
+        for _ in self.zeroing(key):
+            pass
+
+    def zeroing(self, key: ServiceKey | None = None) -> Iterator[None]:
+        """The same in steps, a service each; ESRCH comes before the first."""
+        return self._zeroing(list(self) if key is None else [self.get(key)], key is None)
+
+    def _zeroing(self, services: list[Service], everything: bool) -> Iterator[None]:
+        if everything:
             self.table.total.discount(self.total.zero())
+        for svc in services:
+            if self._services.get(svc.key.lookup) is svc:  # else deleted meanwhile
+                svc.rec.discount(svc.est.zero())
+                for dest in svc.dests:
+                    dest.rec.discount(dest.est.zero())
+            yield
 
     def estimate(self) -> None:
         """Take the two-second snapshot of every counter (ip_vs_est.c), unless run_estimation says no."""

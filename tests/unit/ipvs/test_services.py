@@ -194,6 +194,25 @@ def test_a_flush_in_steps_leaves_what_is_made_meanwhile(world):
     assert list(services) == [again, another]
 
 
+def test_zeroing_in_steps_passes_over_what_is_deleted_meanwhile(world):
+    """Its record may be another's by then."""
+    services = world.ipvs.services
+    first, second = world.service(VIP, 80), world.service(VIP, 81)
+    for svc in (first, second):
+        world.server(svc, RIP[1])
+    steps = services.zeroing()
+    next(steps)
+    services.del_service(second.key)
+    third = world.service(VIP, 82)
+    world.server(third, RIP[1])
+    world.local_in(tcp(CIP, 1024, VIP, 82))
+    services.estimate()
+    list(steps)
+    assert (first.est.counters[0], third.est.counters[0]) == (0, 1)
+    with pytest.raises(IpvsError, match="no such service"):
+        services.zeroing(second.key)
+
+
 def test_the_trash_tells_services_apart(world):
     """What was deleted is found by service and address; a service made anew has none of its predecessor's."""
     services = world.ipvs.services
