@@ -5,7 +5,7 @@ _uvs()
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words
 	COMPREPLY=()
 	case $prev in
-	--driver) words=netfilterqueue ;;
+	--driver) words='netfilterqueue native' ;;
 	--mode) words='nat dr tun' ;;
 	--tun-type) words='ipip gue gre' ;;
 	--proto) words='4 41 47 4,41 4,41,47' ;;

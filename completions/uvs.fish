@@ -15,7 +15,7 @@ complete -c uvs -n __fish_use_subcommand -a sysctl -d "IPVS's knobs"
 complete -c uvs -n __fish_use_subcommand -a flush -d 'drop connections'
 complete -c uvs -n __fish_use_subcommand -a exec -d 'an unmodified program'
 complete -c uvs -n __fish_use_subcommand -a doctor -d 'what this machine lacks'
-complete -c uvs -n '__uvs_in run' -l driver -x -a netfilterqueue -d 'how packets come in'
+complete -c uvs -n '__uvs_in run' -l driver -x -a 'netfilterqueue native' -d 'how packets come in'
 complete -c uvs -n '__uvs_in run' -l queue-num -x -d 'NFQUEUE number'
 complete -c uvs -n '__uvs_in run' -l conn-max -x -d 'connections at most'
 complete -c uvs -n '__uvs_in run' -l socket -r -F -d 'control socket'

@@ -222,6 +222,16 @@ void uvs_l4_csum_fill(struct uvs_packet *p)
 	store_check(l4 + at, check);
 }
 
+void uvs_csum_finish(struct uvs_packet *p)
+{
+	const struct uvs_iphdr *h = &p->iph;
+	uint8_t *l4 = p->data + h->len;
+
+	if (p->partial && h->protocol == IP_TCP && h->flags & UVS_HDR_L4)
+		store_check(l4 + TCP_CHECK, uvs_csum(l4, h->end - h->len, 0));
+	p->partial = 0;
+}
+
 void uvs_csum_fill(struct uvs_packet *p)
 {
 	if (p->iph.af == UVS_AF_INET)

@@ -2,6 +2,7 @@
  *
  * inject.c - egress by AF_PACKET: frames leave with the link-layer header of a next hop.
  */
+#define _GNU_SOURCE /* sendmmsg */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@ _Static_assert(UVS_GSO_TCPV4 == VIRTIO_NET_HDR_GSO_TCPV4 && UVS_GSO_TCPV6 == VIR
 _Static_assert(UVS_ETH_HLEN == ETH_HLEN, "linux/if_ether.h");
 
 #define SEND_BUFFER (4 << 20)
+#define TCP_CHECK 16 /* where the checksum stands in a TCP header (RFC 9293 3.1) */
 
 static int open_socket(int type, uint32_t mark)
 {
@@ -65,10 +67,20 @@ void uvs_inject_close(struct uvs_inject *s)
 	s->raw = s->cooked = -1;
 }
 
+static void address(struct sockaddr_ll *to, const struct uvs_nexthop *nh, const uint8_t *data)
+{
+	memset(to, 0, sizeof(*to));
+	to->sll_family = AF_PACKET;
+	to->sll_ifindex = nh->ifindex;
+	/* The protocol is given with each packet, not by bind(): a TCPV6 GSO packet on a socket
+	 * bound to ETH_P_IP is refused, and devices without a link layer know it from here only. */
+	to->sll_protocol = htons(data[0] >> 4 == 6 ? ETH_P_IPV6 : ETH_P_IP);
+}
+
 static int inject(const struct uvs_inject *s, const struct uvs_nexthop *nh, struct virtio_net_hdr *vnet,
 		  const uint8_t *data, uint32_t len)
 {
-	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_ifindex = nh->ifindex };
+	struct sockaddr_ll to;
 	struct iovec iov[3] = { { vnet, sizeof(*vnet) },
 				{ (void *)nh->eth, nh->ethlen },
 				{ (void *)data, len } };
@@ -77,9 +89,7 @@ static int inject(const struct uvs_inject *s, const struct uvs_nexthop *nh, stru
 
 	if (!len)
 		return -EINVAL;
-	/* The protocol is given with each packet, not by bind(): a TCPV6 GSO packet on a socket
-	 * bound to ETH_P_IP is refused, and devices without a link layer know it from here only. */
-	to.sll_protocol = htons(data[0] >> 4 == 6 ? ETH_P_IPV6 : ETH_P_IP);
+	address(&to, nh, data);
 	if (nh->cooked) {
 		fd = s->cooked;
 		msg.msg_iov = &iov[2];
@@ -115,4 +125,62 @@ int uvs_inject_offload(const struct uvs_inject *s, const struct uvs_nexthop *nh,
 		vnet.csum_offset = csum_offset;
 	}
 	return inject(s, nh, &vnet, data, len);
+}
+
+/* What is left to be done to a TCP packet (linux/virtio_net.h). */
+static void offload(struct virtio_net_hdr *vnet, const struct uvs_frame *f)
+{
+	const struct uvs_packet *p = f->packet;
+	const uint8_t ethlen = f->way.nexthop->ethlen;
+
+	memset(vnet, 0, sizeof(*vnet));
+	if (p->partial) {
+		vnet->flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
+		vnet->csum_start = (uint16_t)(ethlen + p->iph.len);
+		vnet->csum_offset = TCP_CHECK;
+	}
+	if (f->way.gso_size) {
+		vnet->gso_type = p->iph.af == UVS_AF_INET ? UVS_GSO_TCPV4 : UVS_GSO_TCPV6;
+		vnet->gso_size = (uint16_t)f->way.gso_size;
+		vnet->hdr_len = (uint16_t)(ethlen + p->iph.end - p->iph.segment);
+	}
+}
+
+void uvs_inject_frames(const struct uvs_inject *s, struct uvs_frame *frames, uint32_t n)
+{
+	struct virtio_net_hdr vnet[UVS_FRAMES];
+	struct sockaddr_ll to[UVS_FRAMES];
+	struct iovec iov[UVS_FRAMES][3];
+	struct mmsghdr msgs[UVS_FRAMES];
+	uint32_t i, at[UVS_FRAMES], count = 0, done = 0;
+
+	for (i = 0; i < n && i < UVS_FRAMES; i++) {
+		struct uvs_frame *f = &frames[i];
+		const struct uvs_nexthop *nh = f->way.nexthop;
+		const struct uvs_packet *p = f->packet;
+
+		f->err = 0;
+		if (nh->cooked) {
+			f->err = -uvs_inject_send(s, nh, p->data, p->len);
+			continue;
+		}
+		offload(&vnet[count], f);
+		address(&to[count], nh, p->data);
+		iov[count][0] = (struct iovec){ &vnet[count], sizeof(vnet[count]) };
+		iov[count][1] = (struct iovec){ (void *)nh->eth, nh->ethlen };
+		iov[count][2] = (struct iovec){ p->data, p->len };
+		msgs[count].msg_hdr = (struct msghdr){ .msg_name = &to[count],
+						       .msg_namelen = sizeof(to[count]),
+						       .msg_iov = iov[count],
+						       .msg_iovlen = 3 };
+		at[count++] = i;
+	}
+	while (done < count) {
+		const int sent = sendmmsg(s->raw, msgs + done, count - done, MSG_NOSIGNAL);
+
+		if (sent < 0)
+			frames[at[done++]].err = errno;
+		else
+			done += (uint32_t)sent;
+	}
 }

@@ -81,6 +81,25 @@ int uvs_packet_resize(struct uvs_packet *p, uint32_t len)
 	return 0;
 }
 
+/* RFC 9293 3.2: the maximum segment size among the options of `len` bytes, 0: there is none. */
+static uint16_t tcp_mss(const uint8_t *option, uint32_t len)
+{
+	uint32_t at = 0;
+
+	while (at + 1 < len && option[at] != TCPOPT_EOL) {
+		if (option[at] == TCPOPT_NOP) {
+			at++;
+			continue;
+		}
+		if (option[at + 1] < 2 || option[at + 1] > len - at)
+			break;
+		if (option[at] == TCPOPT_MSS && option[at + 1] == 4)
+			return get16(option + at + 2);
+		at += option[at + 1];
+	}
+	return 0;
+}
+
 /* Ports and the fields of the transport header that IPVS looks at. */
 static void parse_l4(const uint8_t *data, struct uvs_iphdr *h)
 {
@@ -108,6 +127,8 @@ static void parse_l4(const uint8_t *data, struct uvs_iphdr *h)
 		hlen = (l4[12] >> 4) * 4u;
 		if (hlen >= TCP_HLEN && hlen <= room)
 			h->segment = (uint16_t)(room - hlen);
+		if (l4[13] & UVS_TCP_SYN && hlen > TCP_HLEN && hlen <= room)
+			h->mss = tcp_mss(l4 + TCP_HLEN, hlen - TCP_HLEN);
 		break;
 	case IP_UDP:
 		if (room < UDP_HLEN)
@@ -257,10 +278,34 @@ int uvs_packet_load(struct uvs_packet *p, const uint8_t *data, uint32_t len, uin
 	p->len = len < ROOM ? len : ROOM;
 	p->mark = mark;
 	p->frag_max = 0;
+	p->partial = p->gso = 0;
 	if (p->len)
 		memcpy(p->data, data, p->len);
 	poison(b->room, UVS_HEADROOM);
 	poison(p->data + p->len, ROOM - p->len);
+	return uvs_packet_parse(p);
+}
+
+uint8_t *uvs_packet_buffer(struct uvs_packet *p, uint32_t *room)
+{
+	struct buffer *b = (struct buffer *)p;
+
+	unpoison(b->room, sizeof(b->room));
+	*room = sizeof(b->room);
+	return b->room;
+}
+
+int uvs_packet_at(struct uvs_packet *p, uint32_t off, uint32_t len, uint32_t mark)
+{
+	struct buffer *b = (struct buffer *)p;
+
+	p->data = b->room + off;
+	p->len = len;
+	p->mark = mark;
+	p->frag_max = 0;
+	p->partial = p->gso = 0;
+	poison(b->room, off);
+	poison(p->data + len, sizeof(b->room) - off - len);
 	return uvs_packet_parse(p);
 }
 

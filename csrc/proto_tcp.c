@@ -132,6 +132,8 @@ void tcp_set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struc
 {
 	int event = event_of(iph->tcp_flags), state = CL;
 
+	if (iph->mss && (!c->mss || iph->mss < c->mss))
+		c->mss = iph->mss;
 	dir = proto_dir(c, dir);
 	if (event >= 0 && c->state < UVS_TCP_STATES)
 		state = next_state[t->secure_tcp][dir][event][c->state];

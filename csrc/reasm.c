@@ -8,6 +8,7 @@
  */
 #include <stdlib.h>
 #include "packet.h"
+#include "reasm.h"
 
 #define SECOND 1000000000ull
 #define BLOCK 2032      /* payload bytes in a block */

@@ -5,15 +5,9 @@
  */
 #include "packet.h"
 
-/* RFC 9293 3.1, RFC 2018 3 */
+/* RFC 2018 3 */
 enum {
-	TCP_SEQ = 4,
-	TCP_ACK_SEQ = 8,
-	TCP_DOFF = 12,
-	TCP_FLAGS = 13,
-	OPT_END = 0,
-	OPT_NOP = 1,
-	OPT_SACK = 5,
+	TCPOPT_SACK = 5,
 	SACK_BLOCK = 8,
 };
 
@@ -100,14 +94,14 @@ int uvs_seq_in(struct uvs_packet *p, const struct uvs_app *a)
 		return UVS_WHY_MALFORMED;
 	unmove(tcp, tcp + TCP_ACK_SEQ, a);
 	for (at = TCP_HLEN; at < end; at += len) {
-		if (tcp[at] == OPT_END)
+		if (tcp[at] == TCPOPT_EOL)
 			break;
 		len = 1;
-		if (tcp[at] == OPT_NOP)
+		if (tcp[at] == TCPOPT_NOP)
 			continue;
 		if (at + 2 > end || (len = tcp[at + 1]) < 2 || at + len > end)
 			return UVS_WHY_MALFORMED;
-		if (tcp[at] != OPT_SACK || len < 2 + SACK_BLOCK || (len - 2) % SACK_BLOCK)
+		if (tcp[at] != TCPOPT_SACK || len < 2 + SACK_BLOCK || (len - 2) % SACK_BLOCK)
 			continue;
 		for (block = at + 2; block < at + len; block += 4)
 			unmove(tcp, tcp + block, a);

@@ -112,6 +112,7 @@ struct uvs_iphdr {
 	uint8_t icmp_type, icmp_code;  /* with UVS_HDR_L4 */
 	uint8_t chunk, next_chunk;     /* SCTP chunk types, with UVS_HDR_L4; 255 = none */
 	uint16_t segment;              /* TCP payload bytes */
+	uint16_t mss;                  /* what a SYN says of it, 0: nothing */
 };
 
 /* A packet and its buffer: UVS_HEADROOM bytes, then up to UVS_PACKET_MAX (IPv6: 40 more,
@@ -121,6 +122,8 @@ struct uvs_packet {
 	uint32_t len;      /* of the IP datagram */
 	uint32_t mark;     /* netfilter mark */
 	uint32_t frag_max; /* largest fragment that it was put together from, 0: none (frag_max_size) */
+	uint8_t partial; /* TCP: the checksum is the pseudo header's sum, to be finished (CHECKSUM_PARTIAL) */
+	uint8_t gso; /* TCP: it stands for several segments (skb_is_gso) */
 	struct uvs_iphdr iph;
 };
 
@@ -131,6 +134,11 @@ void uvs_packet_free(struct uvs_packet *p);
  * else.  Bytes after the datagram's own length are dropped.  Returns 0,
  * UVS_WHY_SHORT or UVS_WHY_MALFORMED (then only data and len are valid). */
 int uvs_packet_load(struct uvs_packet *p, const uint8_t *data, uint32_t len, uint32_t mark);
+
+/* The same without a copy, for a reader that puts its messages into the buffer itself: its whole room, and
+ * then where in it the datagram begins; what stands before is room for an encapsulation. */
+uint8_t *uvs_packet_buffer(struct uvs_packet *p, uint32_t *room);
+int uvs_packet_at(struct uvs_packet *p, uint32_t off, uint32_t len, uint32_t mark);
 
 /* Parse p->data again (after encapsulation, for tests).  Returns as above. */
 int uvs_packet_parse(struct uvs_packet *p);
@@ -158,17 +166,19 @@ uint32_t uvs_crc32c(const uint8_t *data, uint32_t len);
 /* Is the transport checksum right?  1 yes (or UDP 0 over IPv4, or unknown protocol),
  * 0 no, or a fragment. */
 int uvs_l4_csum_ok(const struct uvs_packet *p);
+/* Finish a partial checksum. */
+void uvs_csum_finish(struct uvs_packet *p);
 /* Compute the IPv4 header checksum and, unless it is a fragment, the transport checksum. */
 void uvs_csum_fill(struct uvs_packet *p);
 
 /* --------------------------------------------------------------- the table */
 
 #define UVS_KIND_FREE 0
-#define UVS_KIND_CONN 1     /* struct uvs_conn, templates too */
-#define UVS_KIND_DEST 2     /* struct uvs_dest */
-#define UVS_KIND_SERVICE 3  /* struct uvs_service */
-#define UVS_KIND_PE 4       /* struct uvs_pe */
-#define UVS_KIND_APP 5      /* struct uvs_app */
+#define UVS_KIND_CONN 1 /* struct uvs_conn, templates too */
+#define UVS_KIND_DEST 2 /* struct uvs_dest */
+#define UVS_KIND_SERVICE 3 /* struct uvs_service */
+#define UVS_KIND_PE 4 /* struct uvs_pe */
+#define UVS_KIND_APP 5 /* struct uvs_app */
 
 /* Connection flags: include/uapi/linux/ip_vs.h, IP_VS_CONN_F_*. */
 #define UVS_CONN_F_MASQ 0x0000
@@ -198,21 +208,21 @@ struct uvs_conn {
 	uint8_t kind, af, daf, protocol;
 	uint16_t cport, vport, dport;
 	uint16_t state;
-	uint32_t hnext;     /* next in the hash chain */
+	uint32_t hnext; /* next in the hash chain */
 	union uvs_addr caddr, vaddr, daddr;
-	uint64_t deadline;  /* ns */
+	uint64_t deadline; /* ns */
 	uint32_t flags;
-	uint32_t timeout;   /* ms */
+	uint32_t timeout; /* ms */
 	uint32_t tnext, tprev, filed; /* timer wheel: neighbours, tick it is filed under */
-	uint32_t dest;      /* record of the real server; 0 = none */
-	uint32_t control;   /* record of the controlling connection; 0 = none */
+	uint32_t dest; /* record of the real server; 0 = none */
+	uint32_t control; /* record of the controlling connection; 0 = none */
 	uint32_t n_control; /* how many it controls */
 	uint32_t in_pkts;
 	uint32_t fwmark;
-	uint32_t nexthop;   /* index into the next-hop table; 0 = not known yet */
+	uint32_t nexthop; /* index into the next-hop table; 0 = not known yet */
 	uint32_t ext; /* record with what does not fit here; a template: uvs_pe, others: uvs_app; 0 = none */
 	uint16_t old_state; /* state last synced */
-	uint16_t segment; /* largest unsegmented payload seen: bound for gso_size */
+	uint16_t mss; /* smallest of the SYNs seen, 0: none was */
 	uint32_t sync_endtime;
 };
 
@@ -461,24 +471,12 @@ int uvs_encap(struct uvs_packet *p, const struct uvs_tunnel *t);
  * kept; an IPv4 packet with DF and identification 0 gets `id`. */
 int uvs_fragment(const struct uvs_packet *p, uint32_t mtu, uint32_t n, uint32_t id, uint8_t *out);
 
-/* Fragments put together, in memory bounded by `queues` unfinished datagrams (about 400 bytes each) and
- * `blocks` of 2 KiB of payload.  An unfinished datagram is given up after 30 s (IPv6: 60 s); one whose
- * fragments overlap or contradict each other, at once; new ones are refused while there is no room
- * (RFC 791, RFC 8200 4.5, RFC 5722).  `seed`: for the hash.  NULL: no memory. */
-struct uvs_reasm;
-struct uvs_reasm_info {
-	uint32_t queues, blocks; /* in use */
-	uint64_t whole, expired, duplicates, contradictions, refused;
-};
-struct uvs_reasm *uvs_reasm_new(uint32_t queues, uint32_t blocks, uint32_t seed);
-void uvs_reasm_free(struct uvs_reasm *r);
-void uvs_reasm_info(const struct uvs_reasm *r, struct uvs_reasm_info *info);
-/* Returns 0 with a whole datagram in `p`, parsed, p->frag_max set unless it came whole; an atomic fragment
- * loses its header, and an IPv6 first fragment without the whole transport header stays as it is.
- * UVS_WHY_GATHERED: the fragment is kept (or was there).  UVS_WHY_REASSEMBLY: drop it.
- * Fragments of different `user` (the hook) are never put together. */
-int uvs_reassemble(struct uvs_reasm *r, struct uvs_packet *p, uint8_t user, uint64_t now);
-/* Give up what is due; uvs_reassemble() does so itself. */
-void uvs_reasm_expire(struct uvs_reasm *r, uint64_t now);
+/* Payload bytes of the segments that a packet of many may be cut into: what its sender uses, by the MSS of the
+ * connection, and what fits `mtu`; without a known MSS those that every host takes (RFC 9293 3.7.1).  0: it
+ * cannot be cut. */
+uint32_t uvs_segment_size(const struct uvs_packet *p, const struct uvs_conn *c, uint32_t mtu);
+/* TCP segments of `size` bytes of payload, as the kernel cuts them (tcp_gso_segment).  Writes number `n` (from
+ * 0) to `out` (room: the headers and `size`), checksums whole, and returns its length; 0 after the last. */
+uint32_t uvs_segment(const struct uvs_packet *p, uint32_t size, uint32_t n, uint8_t *out);
 
 #endif

@@ -7,6 +7,7 @@
 #define UVS_IO_H
 
 #include <stdint.h>
+#include "fastpath.h"
 
 /* linux/virtio_net.h: VIRTIO_NET_HDR_GSO_* */
 #define UVS_GSO_NONE 0
@@ -15,16 +16,6 @@
 #define UVS_GSO_TCPV6 4
 
 #define UVS_ETH_HLEN 14
-
-/* Where a frame goes: a row of the next-hop table.  `eth` is the link-layer header that
- * is put in front: `ethlen` is UVS_ETH_HLEN on Ethernet, 0 on devices without one. */
-struct uvs_nexthop {
-	int32_t ifindex;
-	uint32_t mtu;
-	uint8_t ethlen;
-	uint8_t eth[14]; /* UVS_ETH_HLEN */
-	uint8_t cooked;  /* the kernel adds whatever header the device has; then no offload */
-};
 
 /* Packet sockets for sending only, both marked with `mark`: `raw` takes frames with a
  * virtio-net header (PACKET_VNET_HDR), `cooked` (SOCK_DGRAM) IP packets for devices whose
@@ -50,5 +41,60 @@ int uvs_inject_send(const struct uvs_inject *s, const struct uvs_nexthop *nh, co
 int uvs_inject_offload(const struct uvs_inject *s, const struct uvs_nexthop *nh, const uint8_t *data,
 		       uint32_t len, uint16_t csum_start, uint16_t csum_offset, uint8_t gso_type,
 		       uint16_t gso_size, uint16_t hdr_len);
+
+/* Packets to be sent in one call.  A partial checksum and the cutting into segments are left to the kernel
+ * or the device (never on a cooked next hop).  Each gets its `err`: 0 or positive errno. */
+struct uvs_frame {
+	const struct uvs_packet *packet;
+	struct uvs_way way;
+	int err;
+};
+
+#define UVS_FRAMES 64
+
+void uvs_inject_frames(const struct uvs_inject *s, struct uvs_frame *frames, uint32_t n);
+
+/* ------------------------------------------------------------------- NFQUEUE */
+
+/* A queue of packets (linux/netfilter/nfnetlink_queue.h) on a netlink socket that owns it. */
+struct uvs_nfq;
+
+/* A packet for the hook path.  `data` is valid, and a verdict due, until the next call of
+ * uvs_nfq_run(). */
+struct uvs_queued {
+	const uint8_t *data; /* IP datagram */
+	uint32_t len, id, mark;
+	int32_t indev; /* input interface, 0: none */
+	uint8_t hook;  /* NF_INET_* */
+	uint8_t gso;   /* it stands for several segments */
+};
+
+struct uvs_nfq_info {
+	uint64_t packets; /* handed over */
+	uint64_t fast;    /* of them, done without the hook path */
+	uint64_t lost;    /* never handed over: gaps in their ids */
+	uint64_t cut;     /* dropped: not the whole packet was handed over */
+	uint64_t refused; /* dropped: the kernel would not send them */
+	uint64_t unsaid;  /* verdicts that the kernel did not take */
+	uint32_t nexthop; /* last one that refused a packet for good, 0: none */
+	int32_t err;      /* why: errno */
+};
+
+/* `fd`: non-blocking.  NULL: no memory. */
+struct uvs_nfq *uvs_nfq_new(int fd, uint16_t queue);
+void uvs_nfq_free(struct uvs_nfq *q);
+struct uvs_nfq_info *uvs_nfq_info(struct uvs_nfq *q);
+
+/* Take the next batch of what waits, once all of the last one is done; never blocks.  How many, 0: none. */
+uint32_t uvs_nfq_receive(struct uvs_nfq *q);
+/* Do what the fast path can of the batch.  1: *slow is one for the hook path; say its verdict and call again,
+ * packets keep their order.  0: the batch is done. */
+int uvs_nfq_run(struct uvs_nfq *q, struct uvs_fastpath *f, const struct uvs_inject *s,
+		struct uvs_queued *slow);
+/* NF_ACCEPT or NF_DROP for packet `id`, with another payload if `len` is not 0 (at most UVS_NFQ_PAYLOAD),
+ * with another mark if `set_mark`. */
+#define UVS_NFQ_PAYLOAD 65531
+void uvs_nfq_verdict(struct uvs_nfq *q, uint32_t id, uint32_t verdict, const uint8_t *data, uint32_t len,
+		     int set_mark, uint32_t mark);
 
 #endif

@@ -4,6 +4,13 @@
  */
 #include "packet.h"
 
+/* The same where the field holds a plain sum, of the pseudo header alone (RFC 1624 for ~sum). */
+static void mangle_partial(uint8_t *at, const uint8_t *with, uint32_t len, uint8_t *check)
+{
+	store_check(check, (uint16_t)~uvs_csum_replace((uint16_t)~load_check(check), at, with, len));
+	memcpy(at, with, len);
+}
+
 /* Overwrite `len` bytes and keep the checksum at `check` right (NULL: there is none). */
 static void mangle(uint8_t *at, const uint8_t *with, uint32_t len, uint8_t *check)
 {
@@ -47,12 +54,15 @@ static void nat(struct uvs_packet *p, const union uvs_addr *addr, uint16_t port,
 		at = ip + (dst ? IP6_DADDR : IP6_SADDR);
 		len = 16;
 	}
-	mangle(at, addr->b, len, check);
+	if (p->partial && check)
+		mangle_partial(at, addr->b, len, check);
+	else
+		mangle(at, addr->b, len, check);
 	memcpy(haddr->b, addr->b, len);
 	if (h->flags & UVS_HDR_PORTS) {
 		changed = *hport != port;
 		put16(new_port, port);
-		mangle(l4 + (dst ? 2 : 0), new_port, 2, check);
+		mangle(l4 + (dst ? 2 : 0), new_port, 2, p->partial ? NULL : check);
 		*hport = port;
 	}
 	/* udp_dnat_handler(): a datagram without a checksum gets one, and zero is never sent. */

@@ -24,15 +24,17 @@ from uvs.control.paths import default_socket, private_directory, state_directori
 from uvs.control.server import Server
 from uvs.diverted import Diverted
 from uvs.egress import Egress, FragmentWatch
-from uvs.engine.core import Conn, Table, Why
+from uvs.engine.core import Conn, Fast, FastPath, Table, Why
 from uvs.errors import UserError
 from uvs.ipvs.estimator import ROW_NS
-from uvs.ipvs.hooks import nf_hook
+from uvs.ipvs.hooks import fast_flags, nf_hook
 from uvs.ipvs.services import Dest, Service
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict
 from uvs.ipvs.unreachable import no_neighbour
 from uvs.netfilter.diversion import Diversion
-from uvs.netfilter.netfilterqueue import Marked, NetfilterQueueDriver
+from uvs.netfilter.driver import Marked
+from uvs.netfilter.native import NativeDriver
+from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
 from uvs.netfilter.tool import NetfilterError
 from uvs.systemd import notify
 
@@ -42,6 +44,7 @@ MARK = 0x4000_0000  # the bit that says "sent by uvs"
 CONN_MAX = 1 << 28  # RECORDS_MAX, csrc/table.h
 LOOPBACK = 1  # index of its device (LOOPBACK_IFINDEX, include/net/flow.h)
 FLUSHES = 32  # of the rules a second, for single connections
+DRIVERS = ("netfilterqueue", "native")
 TICK_S, SECOND_S = 0.1, 1.0
 SLICE_S = 0.002  # of a chore
 SWITCH_S = 0.0005  # for so long the thread that changes rules may keep the interpreter from packets
@@ -62,7 +65,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EXAMPLES
     parser.add_argument(
-        "--driver", choices=["netfilterqueue"], default="netfilterqueue", help="how packets come in and leave"
+        "--driver",
+        choices=DRIVERS,
+        default=os.environ.get("UVS_DRIVER") or DRIVERS[0],
+        help="netfilterqueue: every packet through Python; native: known connections without it "
+        f"(default $UVS_DRIVER or {DRIVERS[0]})",
     )
     parser.add_argument("--queue-num", type=int, default=0, metavar="N", help="NFQUEUE number (default 0)")
     parser.add_argument(
@@ -99,6 +106,8 @@ def main(args: argparse.Namespace) -> int:
     logging.basicConfig(format="uvs: %(message)s", level=logging.INFO)
     if not 0 <= args.queue_num <= 65535:
         raise UserError(f"--queue-num takes 0..65535, not {args.queue_num}", 2)
+    if args.driver not in DRIVERS:  # a default is not checked
+        raise UserError(f"UVS_DRIVER is {' or '.join(DRIVERS)}, not {args.driver}", 2)
     if not 1 <= args.conn_max <= CONN_MAX:
         raise UserError(f"--conn-max takes 1..{CONN_MAX}, not {args.conn_max}", 2)
     for option, value in (("--socket", args.socket), ("--state-dir", args.state_dir)):
@@ -110,6 +119,7 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(str(error), 2) from None
     state_dir, saved_dir = state_directories(args.state_dir)
     director = Director(
+        driver=args.driver,
         queue=args.queue_num,
         socket_path=args.socket or default_socket(),
         state_dir=state_dir,
@@ -149,7 +159,9 @@ class Director:
         access: credentials.Access,
         saved_dir: Path | None = None,
         restore_at_boot: bool = False,
+        driver: str = DRIVERS[0],
     ) -> None:
+        self.driver_name = driver
         self.queue = queue
         self.socket_path = socket_path
         self.state_dir = state_dir
@@ -212,12 +224,13 @@ class Director:
         for message in self.keeper.restore():
             log.warning("%s", message)
 
-        self.driver = driver = NetfilterQueueDriver(self.queue, self._packet)
-        self._undo.callback(driver.close)
+        self._open_drivers()
         server = Server(self.ipvs, self.socket_path, self._commit, self.access)
         server.start(loop)
         self._undo.callback(server.close)
-        self.diversion = Diversion(self.queue, MARK, MARK, os.environ.get("UVS_BACKEND"))
+        self.diversion = Diversion(
+            self.queue, MARK, MARK, os.environ.get("UVS_BACKEND"), self.drivers[-1].queue
+        )
         self.diverted = Diverted(self.ipvs.services, self.diversion)
         self.diverted.adopt()
         self.ipvs.answers_from = self._answers_from
@@ -227,17 +240,49 @@ class Director:
             log.warning("%s", warning)
         self.keeper.begin(loop)
 
-        for fd, ready in ((driver.fileno(), driver.run), (egress.fileno(), egress.events)):
+        for fd, ready in (
+            *((driver.fileno(), driver.run) for driver in self.drivers),
+            (egress.fileno(), egress.events),
+        ):
             loop.add_reader(fd, ready)
             self._undo.callback(loop.remove_reader, fd)
         for period, work in ((TICK_S, self._tick), (SECOND_S, self._second), (ROW_NS / 1e9, self._estimate)):
             self._undo.callback(_every(loop, period, work))
 
+    def _open_drivers(self) -> None:
+        """The queues: one for all; of the native driver one more for TCP, in packets of many segments."""
+        self.drivers: list[NetfilterQueueDriver | NativeDriver] = []
+        if self.driver_name != "native":
+            self._add_driver(NetfilterQueueDriver(self.queue, self._packet))
+            return
+        self.fastpath = FastPath(self.ipvs.table, self.egress.nexthops)
+        for queue, gso in ((self.queue, False), (self.queue + 1, True)):
+            self._add_driver(
+                NativeDriver(
+                    queue, self._packet, self.fastpath, self.egress.injector,
+                    self._begin_batch, self._end_batch, gso=gso,
+                )
+            )  # fmt: skip
+
+    def _add_driver(self, driver: NetfilterQueueDriver | NativeDriver) -> None:
+        self.drivers.append(driver)
+        self._undo.callback(driver.close)
+
     # ---- packets
 
-    def _packet(self, hook: int, data: bytes, mark: int, indev: int) -> bool | bytes | Marked:
+    def _begin_batch(self) -> None:
+        """What the fast path has to leave to the hook path now; fragments came before their datagrams."""
+        self.fragments.drain_all()
+        self.fastpath.flags = fast_flags(self.ipvs) | (Fast.FRAGMENTS if self.fragments.sizes else 0)
+
+    def _end_batch(self, refusal: tuple[int, int] | None) -> None:
+        self.fastpath.take_counts(self.ipvs.why)
+        if refusal:
+            self.egress.refused(*refusal)
+
+    def _packet(self, hook: int, data: bytes, mark: int, indev: int, gso: bool) -> bool | bytes | Marked:
         skb = self.skb
-        verdict = nf_hook(self.ipvs, skb, _HOOKS[hook], data, mark, indev)
+        verdict = nf_hook(self.ipvs, skb, _HOOKS[hook], data, mark, indev, gso)
         largest = 0 if skb.made else skb.frag_max
         for index, packet in skb.sends:
             # inside a tunnel of the other family it is not looked at
@@ -297,7 +342,7 @@ class Director:
 
     def _second(self) -> None:
         now = time.monotonic_ns()
-        self.ipvs.why[Why.CUT] = self.driver.cut  # the driver drops these itself
+        self.ipvs.why[Why.CUT] = sum(each.cut for each in self.drivers)  # the drivers drop these itself
         _in_slices(self.ipvs.services.expiring_trash(now))
         self.ipvs.services.tick_schedulers(now)
         self.ipvs.defence.run(now, _available_pages())

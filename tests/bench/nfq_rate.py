@@ -2,9 +2,9 @@
 
         client ---- director ---- server        UDP of 46 bytes payload, one flow, as fast as one sender sends
 
-Interleaved in one run: a bare NetfilterQueue loop that accepts what is forwarded, and `uvs run --driver
-netfilterqueue` translating the same packets (NAT, every one through the hook path). Prints packets a second that
-reached the server, medians of the rounds, and the share of the bare loop's rate that uvs has.
+Interleaved in one run: a bare NetfilterQueue loop that accepts what is forwarded, and `uvs run` translating the
+same packets (NAT) with each driver: `netfilterqueue` (every one through the hook path) and `native`. Prints
+packets a second that reached the server, medians of the rounds, and the shares of the bare loop's rate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -28,6 +29,7 @@ SECONDS = 3.0
 BARE_QUEUE, QUEUE = 98, 99
 BARE_PORT, PORT = 7001, 7000
 SERVER, VIP = "10.72.2.2", "10.72.9.9"
+DRIVERS = ("netfilterqueue", "native")
 SETTLE_S = 1.0  # until what waits in a queue has gone
 
 BARE_LOOP = f"""
@@ -89,26 +91,35 @@ def set_up() -> tuple[Host, Host]:
     return client, server
 
 
+@contextmanager
+def process(*command: str) -> Iterator[None]:
+    """A process that is ended by SIGTERM."""
+    child = subprocess.Popen(command)
+    try:
+        yield
+    finally:
+        child.send_signal(signal.SIGTERM)
+        child.wait()
+
+
+@contextmanager
+def director(driver: str) -> Iterator[None]:
+    """A director with one server, by NAT."""
+    with tempfile.TemporaryDirectory() as directory:
+        control = f"{directory}/control.sock"
+        run = ("run", "--driver", driver, "--queue-num", str(QUEUE), "--socket", control)
+        with process(sys.executable, "-P", "-m", "uvs.cli", *run, "--state-dir", f"{directory}/state"):
+            wait_for(lambda: os.path.exists(control), "the director's control socket", 30)
+            for words in (f"-A -u {VIP}:{PORT} -s rr", f"-a -u {VIP}:{PORT} -r {SERVER}:{PORT} -m"):
+                command = [sys.executable, "-P", "-m", "uvs.adm.cli", *words.split()]
+                subprocess.run(command, env={**os.environ, "UVS_SOCKET": control}, check=True)
+            yield
+
+
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     client, server = set_up()
-    with ExitStack() as stack:
-
-        def start(*command: str, **environment: str) -> subprocess.Popen[bytes]:
-            process = subprocess.Popen(command, env={**os.environ, **environment})
-            stack.callback(process.wait)
-            stack.callback(process.send_signal, signal.SIGTERM)
-            return process
-
-        directory = stack.enter_context(tempfile.TemporaryDirectory())
-        control = f"{directory}/control.sock"
-        run = ("run", "--driver", "netfilterqueue", "--queue-num", str(QUEUE), "--socket", control)
-        start(sys.executable, "-P", "-m", "uvs.cli", *run, "--state-dir", f"{directory}/state")
-        wait_for(lambda: os.path.exists(control), "the director's control socket", 30)
-        for words in (f"-A -u {VIP}:{PORT} -s rr", f"-a -u {VIP}:{PORT} -r {SERVER}:{PORT} -m"):
-            command = [sys.executable, "-P", "-m", "uvs.adm.cli", *words.split()]
-            subprocess.run(command, env={**os.environ, "UVS_SOCKET": control}, check=True)
-        start(sys.executable, "-c", BARE_LOOP)
+    with process(sys.executable, "-c", BARE_LOOP), ExitStack() as stack:
         rule = f"-A FORWARD -p udp --dport {BARE_PORT} -j NFQUEUE --queue-num {BARE_QUEUE}"
         subprocess.run(["iptables", *rule.split()], check=True)
         with server:  # somebody listens, or the server would answer with ICMP errors
@@ -116,16 +127,16 @@ def main() -> None:
                 sink = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
                 sink.bind((SERVER, port))
         time.sleep(1)
-        found: dict[str, list[float]] = {"bare accept loop": [], "uvs, NAT": []}
+        found: dict[str, list[float]] = {name: [] for name in ("bare accept loop", *DRIVERS)}
         for _ in range(rounds):
             found["bare accept loop"].append(rate(client, server, SERVER, BARE_PORT))
-            found["uvs, NAT"].append(rate(client, server, VIP, PORT))
+            for driver in DRIVERS:
+                with director(driver):
+                    found[driver].append(rate(client, server, VIP, PORT))
+        bare = statistics.median(found["bare accept loop"])
         for name, rates in found.items():
-            print(
-                f"{name:18} {statistics.median(rates):10,.0f} packets/s   ({', '.join(f'{x:,.0f}' for x in rates)})"
-            )
-        bare, uvs = (statistics.median(rates) for rates in found.values())
-        print(f"{'share':18} {uvs / bare:10.3f}   (an eighth is 0.125, a quarter 0.250)")
+            median, each = statistics.median(rates), ", ".join(f"{x:,.0f}" for x in rates)
+            print(f"{name:18} {median:10,.0f} packets/s   share {median / bare:5.3f}   ({each})")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "uvs.h"
+#include "reasm.h"
 
 #define CHECK(what)                                                                               \
 	do {                                                                                      \

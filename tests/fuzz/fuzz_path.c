@@ -182,6 +182,23 @@ static void fragment(const struct uvs_packet *p, uint32_t mtu)
 	free(out);
 }
 
+/* A packet of many segments, cut: in order they give its payload, and each is whole. */
+static void segments(const struct uvs_packet *p, const struct uvs_conn *c, uint32_t mtu)
+{
+	const uint32_t size = uvs_segment_size(p, c, mtu), head = p->iph.end - p->iph.segment;
+	uint8_t *out = malloc(size ? head + size : 1);
+	uint32_t n, len, at = 0;
+
+	for (n = 0; size && (len = uvs_segment(p, size, n, out)) > 0; n++) {
+		CHECK(len <= mtu && len - head <= size);
+		CHECK(!memcmp(out + head, p->data + head + at, len - head));
+		at += len - head;
+		CHECK(!uvs_packet_load(other, out, len, 0) && other->len == len && all_right(other));
+	}
+	CHECK(!size || at == p->iph.segment);
+	free(out);
+}
+
 static void tunnel(int af, uint8_t how)
 {
 	struct uvs_tunnel t = {
@@ -346,6 +363,8 @@ static void connection(struct run *r, uint8_t op, uint8_t arg)
 	uvs_set_state(r->t, c, reply ? UVS_DIR_OUTPUT : UVS_DIR_INPUT, h);
 	(reply ? uvs_out_stats : uvs_in_stats)(r->t, c, pkt->len);
 	uvs_conn_remaining(c, r->now);
+	if (h->protocol == 6 && h->end == pkt->len && !(h->flags & (UVS_HDR_FRAGMENT | UVS_HDR_ATOMIC)))
+		segments(pkt, c, arg * 11u);
 	if (c->daf == h->af && (c->flags & UVS_CONN_F_FWD_MASK) == UVS_CONN_F_MASQ) {
 		if (c->flags & UVS_CONN_F_TEMPLATE) /* a server's packet to client port 0 finds it */
 			CHECK(!uvs_conn_app_new(r->t, c));

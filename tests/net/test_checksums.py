@@ -57,7 +57,7 @@ def test_checksums(running, family, offload: bool) -> None:
         assert sum(s.of(towards_servers, protocol) for s in at_servers) > 0, protocol
     director = running.mac("director")
     if running.mode == "nat":
-        assert at_client.of(director, "TCP") > SIZE // 1500
+        assert at_client.of(director, "TCP") > SIZE // 65535  # with offloads, packets of many segments
         assert at_client.of(director, "UDP") == 4
         assert at_client.of(director, "quoted") == 1
     assert at_client.of(director, "ICMP" if family == 4 else "ICMPv6") >= 3

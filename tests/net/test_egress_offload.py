@@ -14,8 +14,8 @@ from scapy.layers.inet import IP, TCP
 from scapy.layers.inet6 import IPv6
 from support.sandbox import Host, ip, link_up, offloads_off, sandboxed, wait_for
 
-from uvs.engine.core import Packet
-from uvs.engine.io import Gso, Injector, NextHop
+from uvs.engine.core import NextHop, Packet
+from uvs.engine.io import Gso, Injector
 
 MAC = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 MARK = 0x40000000

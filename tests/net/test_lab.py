@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from support.sandbox import wait_for
 
+from uvs.lab import processes
+
 PATH = "/usr/local/bin:/usr/bin:/bin"  # an ordinary user's on Debian: without the folders of system programs
 UVS = (sys.executable, "-P", "-m", "uvs.cli")
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -152,7 +154,7 @@ def test_a_lab_that_stays(uvs: Command, tmp_path: Path) -> None:
     assert status.returncode == 0
     assert "lab lab: nat (NAT)\n" in status.stdout
     assert "lab second: dr (direct routing)\n" in status.stdout
-    assert status.stdout.count(": uvs run --driver netfilterqueue\n") == 2
+    assert status.stdout.count(f": uvs {' '.join(processes.RUN)}\n") == 2
 
     pids = {int(p) for p in re.findall(r"pid (\d+):", status.stdout)}
     assert len(pids) == 3 + 1 + 1 + 1

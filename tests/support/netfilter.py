@@ -17,8 +17,11 @@ import time
 import pytest
 
 from support.sandbox import Host, ip, sysctl, wait_for
-from uvs.engine.core import checksum
+from uvs.engine.core import Fast, FastPath, NextHops, Table, checksum
+from uvs.engine.io import Injector
 from uvs.netfilter import Element
+from uvs.netfilter.driver import Handler
+from uvs.netfilter.native import NativeDriver
 from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
 from uvs.netfilter.nfnetlink import has_net_admin
 
@@ -127,15 +130,24 @@ class Net:
             host.close()
 
 
+def open_driver(name: str, queue: int, handle: Handler) -> NetfilterQueueDriver | NativeDriver:
+    """A queue driver by its name; the native one with an empty table."""
+    if name == "netfilterqueue":
+        return NetfilterQueueDriver(queue, handle)
+    fastpath = FastPath(Table(None, 1), NextHops())
+    fastpath.flags = Fast.OFF
+    return NativeDriver(queue, handle, fastpath, Injector(0))
+
+
 class Tap:
     """A queue whose packets are written down and accepted."""
 
-    def __init__(self, queue: int = QUEUE) -> None:
+    def __init__(self, queue: int = QUEUE, driver: str = "netfilterqueue") -> None:
         self.seen: list[tuple[int, int, int, bytes]] = []  # hook, mark, indev, packet
         self.answer: bool | bytes | Exception = True  # bytes: that payload instead of a datagram's own
-        self.driver = NetfilterQueueDriver(queue, self._handle)
+        self.driver = open_driver(driver, queue, self._handle)
 
-    def _handle(self, hook: int, data: bytes, mark: int, indev: int) -> bool | bytes:
+    def _handle(self, hook: int, data: bytes, mark: int, indev: int, gso: bool) -> bool | bytes:
         self.seen.append((hook, mark, indev, data))
         if isinstance(self.answer, Exception):
             raise self.answer

@@ -36,7 +36,7 @@ def test_packets_that_the_queue_cut_are_counted_by_their_reason():
     director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1, access=Access())
     director.ipvs = Mock(why=[0] * len(Why), icmp_limit={2: Mock(), 10: Mock()})
     director.ipvs.services.expiring_trash.return_value = ()
-    director.diverted, director.diversion, director.driver = Mock(), Mock(), Mock(cut=3)
+    director.diverted, director.diversion, director.drivers = Mock(), Mock(), [Mock(cut=3)]
     director.diverted.releasing.return_value = ()
     director.keeper = Mock()
     director._rules = Mock(done=lambda: False)

@@ -22,7 +22,7 @@ from uvs.egress.nexthop import (
     static_lladdr,
     way,
 )
-from uvs.engine.core import Packet, Why
+from uvs.engine.core import NextHops, Packet, Why
 from uvs.engine.io import Injector
 from uvs.ipvs.route import Route
 
@@ -266,6 +266,21 @@ class Egress:
             data = self._given_up.popleft()
             self._count(Why.NO_NEIGHBOUR)
             self._unreachable(data)
+
+    @property
+    def nexthops(self) -> NextHops:
+        """The rows, for the engine's fast path."""
+        return self._table.hops
+
+    @property
+    def injector(self) -> Injector:
+        """The sockets that packets leave by, for the engine's fast path."""
+        return self._injector
+
+    def refused(self, index: int, err: int) -> None:
+        """The fast path could not send by row `index`: errno `err`."""
+        if row := self._rows.get(index):
+            self._failed(row, err)
 
     # ---- rows
 

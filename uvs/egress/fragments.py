@@ -161,6 +161,11 @@ class FragmentWatch:
         except OSError:
             return  # EAGAIN; ENETDOWN when a device went, told once
 
+    def drain_all(self) -> None:
+        """`drain` of each family that is watched."""
+        for af in self._receive:
+            self.drain(af)
+
     def close(self) -> None:
         """Close the sockets."""
         for sock in self._sockets:

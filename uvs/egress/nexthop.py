@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from uvs.egress.netlink import NUD_SURE, NUD_VALID, LinkAnswer, NeighbourAnswer
-from uvs.engine.io import NextHop
+from uvs.engine.core import NextHop, NextHops
 from uvs.ipvs.route import Route
 
 ETH_ALEN = 6
@@ -81,6 +81,7 @@ class Row:
         "quick",
         "route",
         "saddr",
+        "table",
     )
 
     def __init__(
@@ -93,6 +94,7 @@ class Row:
         self.hop: NextHop | None = None  # None: local, or not to be sent to yet
         self.neighbour: Neighbour | None = None  # None: local, or a device without a link layer
         self.quick = False
+        self.table: Table | None = None  # that it is in
 
     def set(self, route: Route, link: LinkAnswer | None, neighbour: Neighbour | None) -> None:
         """Change where it leads. `link` None: to this host."""
@@ -116,6 +118,8 @@ class Row:
         else:
             eth = neighbour.lladdr + link.lladdr + ETHERTYPE[self.af]
             self.hop, self.quick = NextHop(link.ifindex, self.mtu, eth), neighbour.sure
+        if self.table:
+            self.table.hops.put(self.index, self.hop, self.quick)
 
 
 def static_lladdr(link: LinkAnswer) -> bytes | None:
@@ -152,6 +156,7 @@ class Table:
         if not 0 < limit < SLOTS:
             raise ValueError(f"limit {limit} is not within 1..{SLOTS - 1}")
         self.rows: dict[int, Row] = {}
+        self.hops = NextHops()  # the same for the engine
         self._limit = limit
         self._free: deque[int] = deque()  # next index of each slot that was used and is free
         self._unused = 1  # first slot that was never used
@@ -180,6 +185,7 @@ class Table:
 
     def add(self, row: Row) -> None:
         """Put in a row, whose index came from `new_index`."""
+        row.table = self
         self.rows[row.index] = row
         self._by_addr[row.key] = row
 
@@ -187,6 +193,8 @@ class Table:
         """Take out a row; its index will not come again."""
         if self.rows.pop(row.index, None) is None:
             return
+        row.table = None
+        self.hops.remove(row.index)
         self._by_addr.pop(row.key, None)
         after = row.index + SLOTS
         self._free.append(after if after < 1 << 32 else after & (SLOTS - 1))

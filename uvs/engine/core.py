@@ -6,6 +6,7 @@ maps a file.
 """
 
 from uvs.engine.binding import ffi, lib
+from uvs.engine.fastpath import Fast, FastPath, NextHop, NextHops, Step
 from uvs.engine.names import (
     AF_INET,
     AF_INET6,
@@ -57,11 +58,16 @@ __all__ = [
     "DestFlag",
     "DestRecord",
     "Dir",
+    "Fast",
+    "FastPath",
     "Hdr",
     "Header",
+    "NextHop",
+    "NextHops",
     "Packet",
     "Reassembler",
     "ServiceRecord",
+    "Step",
     "Table",
     "TableError",
     "Why",

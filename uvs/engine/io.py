@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import enum
 import os
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from uvs.engine import _io  # type: ignore[attr-defined]
+from uvs.engine.fastpath import FastPath, NextHop
 
 ffi: Any = _io.ffi
 lib: Any = _io.lib
-
-ETH_HLEN: int = lib.UVS_ETH_HLEN
 
 
 class Gso(enum.IntEnum):
@@ -25,48 +25,6 @@ class Gso(enum.IntEnum):
     TCPV4 = lib.UVS_GSO_TCPV4
     UDP = lib.UVS_GSO_UDP
     TCPV6 = lib.UVS_GSO_TCPV6
-
-
-class NextHop:
-    """Where frames go (`struct uvs_nexthop`): device, MTU and link-layer header.
-
-    `eth` is the whole link-layer header, 14 bytes, or empty on devices without one. `cooked`: the
-    kernel adds whatever header the device has (PPP, tunnels); such a next hop takes no offload.
-    """
-
-    __slots__ = ("_c",)
-
-    def __init__(self, ifindex: int, mtu: int, eth: bytes = b"", cooked: bool = False) -> None:
-        self._c = ffi.new("struct uvs_nexthop *")
-        self._c.ifindex, self._c.mtu, self._c.cooked = ifindex, mtu, cooked
-        self.eth = eth
-
-    @property
-    def ifindex(self) -> int:
-        """Index of the device."""
-        return self._c.ifindex  # type: ignore[no-any-return]
-
-    @property
-    def mtu(self) -> int:
-        """Largest IP packet that leaves whole, bytes."""
-        return self._c.mtu  # type: ignore[no-any-return]
-
-    @property
-    def cooked(self) -> bool:
-        """Does the kernel build the device's own header?"""
-        return bool(self._c.cooked)
-
-    @property
-    def eth(self) -> bytes:
-        """The link-layer header that is put in front."""
-        return bytes(ffi.buffer(self._c.eth, self._c.ethlen))
-
-    @eth.setter
-    def eth(self, value: bytes) -> None:
-        if len(value) not in (0, ETH_HLEN):
-            raise ValueError(f"a link-layer header has 0 or {ETH_HLEN} bytes, not {len(value)}")
-        self._c.ethlen = len(value)
-        ffi.buffer(self._c.eth)[0 : len(value)] = value
 
 
 class Injector:
@@ -108,3 +66,66 @@ class Injector:
     def close(self) -> None:
         """Close the sockets; sending fails with EBADF afterwards."""
         lib.uvs_inject_close(self._c)
+
+
+class Queued(NamedTuple):
+    """A packet for the hook path: `data` IP datagram, `hook` NF_INET_*, `indev` input interface or 0.
+
+    `gso`: a TCP packet that stands for several segments.
+    """
+
+    id: int
+    hook: int
+    data: bytes
+    mark: int
+    indev: int
+    gso: bool
+
+
+class Queue:
+    """The packets of one NFQUEUE (`csrc/nfq.c`) on a netlink socket that owns it.
+
+    What the fast path does is done; the others come out of `packets`, and each needs a `verdict`.
+    """
+
+    def __init__(self, fd: int, number: int, fastpath: FastPath, injector: Injector) -> None:
+        """`fd`: the socket, non-blocking, open for as long as this is used."""
+        raw = lib.uvs_nfq_new(fd, number)
+        if raw == ffi.NULL:
+            raise MemoryError("no memory for a queue's buffers")
+        self._c = ffi.gc(raw, lib.uvs_nfq_free)
+        self._info = lib.uvs_nfq_info(raw)
+        self._fastpath, self._injector = fastpath, injector
+        self._slow = ffi.new("struct uvs_queued *")
+
+    def receive(self) -> int:
+        """Take the next batch of what waits, when the last one is done: how many packets. Never blocks."""
+        return lib.uvs_nfq_receive(self._c)  # type: ignore[no-any-return]
+
+    def packets(self) -> Iterator[Queued]:
+        """Handle the batch; what the fast path leaves comes out, in order."""
+        c, slow, fastpath, inject = self._c, self._slow, self._fastpath._c, self._injector._c
+        while lib.uvs_nfq_run(c, fastpath, inject, slow):
+            data = bytes(ffi.buffer(slow.data, slow.len))
+            yield Queued(slow.id, slow.hook, data, slow.mark, slow.indev, bool(slow.gso))
+
+    def verdict(self, number: int, accept: bool, payload: bytes = b"", mark: int | None = None) -> None:
+        """NF_ACCEPT or NF_DROP for a packet; with another payload (PAYLOAD_MAX bytes) or mark."""
+        lib.uvs_nfq_verdict(
+            self._c, number, accept, ffi.from_buffer(payload), len(payload), mark is not None, mark or 0
+        )
+
+    @property
+    def info(self) -> dict[str, int]:
+        """Counters, by the names of `struct uvs_nfq_info`."""
+        return {name: getattr(self._info, name) for name in _COUNTERS}
+
+    def take_refusal(self) -> tuple[int, int] | None:
+        """(next hop, errno) of the last packet that the kernel would not send for good, once."""
+        found = self._info.nexthop, self._info.err
+        self._info.nexthop = self._info.err = 0
+        return found if found[1] else None
+
+
+PAYLOAD_MAX: int = lib.UVS_NFQ_PAYLOAD
+_COUNTERS = ("packets", "fast", "lost", "cut", "refused", "unsaid")

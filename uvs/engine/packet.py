@@ -90,6 +90,14 @@ class Packet:
         self.iph = Header(ffi.addressof(self._c, "iph"), self._c)
         self._tunnel = ffi.new("struct uvs_tunnel *")
 
+    @classmethod
+    def of(cls, data: bytes) -> Packet:
+        """A packet in a buffer of its own; ValueError if it cannot be parsed."""
+        packet = cls()
+        if packet.load(data):
+            raise ValueError("no IP datagram")
+        return packet
+
     def load(self, data: bytes, mark: int = 0) -> int:
         """Copy an IP datagram in and parse it: 0, or Why.SHORT or Why.MALFORMED."""
         return lib.uvs_packet_load(self._c, ffi.from_buffer(data), len(data), mark)  # type: ignore[no-any-return]
@@ -193,6 +201,24 @@ class Packet:
         while (n := lib.uvs_fragment(self._c, mtu, len(parts), ident, out)) > 0:
             parts.append(bytes(ffi.buffer(out, n)))
         return parts if n == 0 else None
+
+    gso = number("gso", "TCP: it stands for several segments (skb_is_gso)")
+    partial = number("partial", "TCP: the checksum is the pseudo header's sum (CHECKSUM_PARTIAL)")
+
+    def csum_finish(self) -> None:
+        """Finish a partial checksum."""
+        lib.uvs_csum_finish(self._c)
+
+    def segments(self, conn: Conn, mtu: int) -> list[bytes]:
+        """TCP segments of this packet that fit `mtu`, none larger than its sender's; [] if none does."""
+        size = lib.uvs_segment_size(self._c, conn._c, mtu)
+        if not size:
+            return []
+        out = ffi.new("uint8_t[]", mtu)
+        parts: list[bytes] = []
+        while n := lib.uvs_segment(self._c, size, len(parts), out):
+            parts.append(bytes(ffi.buffer(out, n)))
+        return parts
 
 
 def checksum(data: bytes | memoryview) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uvs.engine.core import AF_INET, Hdr, Why
+from uvs.engine.core import AF_INET, Fast, Hdr, Why
 from uvs.ipvs import walk
 from uvs.ipvs.core import ip_vs_forward_icmp, ip_vs_in, ip_vs_out
 from uvs.ipvs.ipproto import IPPROTO_ICMP, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
@@ -13,17 +13,21 @@ HEAD = 40  # bytes that tell a datagram
 GATHERED = frozenset({IPPROTO_ICMP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP})
 
 
-def nf_hook(ipvs: NetnsIpvs, skb: Skb, hook: Hook, data: bytes, mark: int = 0, indev: int = 0) -> Verdict:
+def nf_hook(
+    ipvs: NetnsIpvs, skb: Skb, hook: Hook, data: bytes, mark: int = 0, indev: int = 0, gso: bool = False
+) -> Verdict:
     """One packet through the handlers that IPVS registers at `hook` (ip_vs_ops4, ip_vs_ops6), in their order.
 
-    `data`: the IP datagram; `indev`: index of the input interface. What is to be sent is in `skb.sends`,
-    the reason in `skb.why`; an ACCEPTed packet with `skb.modified` has new content in `skb.pkt`.
+    `data`: the IP datagram; `indev`: index of the input interface; `gso`: a TCP packet that stands for
+    several segments. What is to be sent is in `skb.sends`, the reason in `skb.why`; an ACCEPTed packet with
+    `skb.modified` has new content in `skb.pkt`.
     """
     refused = skb.begin(hook, data, mark, indev, ipvs.clock())
     if refused:
         ipvs.why[refused] += 1
         skb.why = Why(refused)
         return NF_DROP
+    skb.gso = gso
     if hook == Hook.LOCAL_IN and skb.iph.protocol != IPPROTO_TCP:
         skb.frag_max = ipvs.largest_fragment(data[:HEAD], indev)
     if ipvs.recorder.want:
@@ -93,6 +97,27 @@ def _ops(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
         return ip_vs_out(ipvs, skb) if verdict == NF_ACCEPT else verdict
     verdict = ip_vs_out(ipvs, skb)
     return ip_vs_in(ipvs, skb) if verdict == NF_ACCEPT else verdict
+
+
+def fast_flags(ipvs: NetnsIpvs) -> int:
+    """What the engine's fast path must leave to this path, as sysctls, services and the recorder are now.
+
+    A packet that the fast path takes gets here the same verdict, content, states, timers and counters.
+    """
+    sysctl, flags = ipvs.sysctl, 0
+    if ipvs.recorder.want:
+        flags |= Fast.OFF
+    if ipvs.services.with_engine:
+        flags |= Fast.PE
+    if sysctl.nat_icmp_send:
+        flags |= Fast.NAT_ICMP
+    if sysctl.snat_reroute and ipvs.routes.policy:
+        flags |= Fast.REROUTE
+    if sysctl.sloppy_tcp:
+        flags |= Fast.SLOPPY_TCP
+    if sysctl.sloppy_sctp:
+        flags |= Fast.SLOPPY_SCTP
+    return flags
 
 
 def _recorded(ipvs: NetnsIpvs, skb: Skb, data: bytes) -> Verdict:

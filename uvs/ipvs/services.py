@@ -139,6 +139,7 @@ class Services:
         self.ftp_services = 0
         self.port0_services = 0
         self._services: dict[tuple[int, int, bytes, int, int], Service] = {}
+        self.with_engine: set[ServiceKey] = set()  # services with a persistence engine
         self._dests: dict[int, Dest] = {}  # by record
 
     def __iter__(self) -> Iterator[Service]:
@@ -206,7 +207,7 @@ class Services:
         svc = Service(replace(spec, flags=spec.flags | SVC_F_HASHED), rec, Estimator(rec.stats))
         rec.flags = svc.spec.flags
         svc.scheduler = self._scheduler(svc, spec.sched_name)
-        svc.pe = pe.find(spec.pe_name)
+        self._set_engine(svc, spec.pe_name)
         self._services[key.lookup] = svc
         self.rows.add(svc.est, rec)
         self._count(svc, 1)
@@ -232,13 +233,17 @@ class Services:
         cls = scheduling.find(name)
         return cls(svc, self.clock, self.sysctl) if cls else None
 
+    def _set_engine(self, svc: Service, name: str) -> None:
+        svc.pe = pe.find(name)
+        (self.with_engine.add if svc.pe else self.with_engine.discard)(svc.key)
+
     def edit_service(self, spec: ServiceSpec) -> Service:
         """ip_vs_edit_service: scheduler, flags, timeout, netmask. The same scheduler keeps its state."""
         svc = self.get(spec.key)
         self._check(spec)
         if spec.sched_name != svc.spec.sched_name:
             svc.scheduler = self._scheduler(svc, spec.sched_name)
-        svc.pe = pe.find(spec.pe_name)
+        self._set_engine(svc, spec.pe_name)
         svc.spec = replace(spec, key=svc.key, flags=spec.flags | SVC_F_HASHED)
         svc.rec.flags = svc.spec.flags
         self._tell("edit_service", svc)
@@ -248,6 +253,7 @@ class Services:
         """ip_vs_del_service: gone at once, destinations to the trash, connections stay."""
         svc = self.get(key)
         del self._services[svc.key.lookup]
+        self.with_engine.discard(svc.key)
         self._count(svc, -1)
         svc.scheduler = None
         self.rows.remove(svc.est)

@@ -42,6 +42,7 @@ class Skb:
 
     __slots__ = (
         "frag_max",
+        "gso",
         "hook",
         "indev",
         "iph",
@@ -64,6 +65,7 @@ class Skb:
         self.indev = 0  # input interface; 0: none, 1: loopback
         self.now = 0
         self.frag_max = 0  # the largest fragment that it was put together from; 0: it came whole
+        self.gso = False  # a TCP packet that stands for several segments
         self.ipvs_property = False  # handled: later hooks let it pass
         self.modified = False  # an ACCEPTed packet has new content
         self.why = Why.NONE
@@ -77,6 +79,7 @@ class Skb:
         self.ipvs_property = self.modified = False
         self.why = Why.NONE
         self.frag_max = 0
+        self.gso = False
         self.sends = []
         self.made = []
         self.walk = None

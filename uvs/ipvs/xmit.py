@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from uvs.engine.core import AF_INET, TUN_GRE, TUN_GUE, Conn, ConnFlag, Hdr, Header, Why, tunnel_hlen
+from uvs.engine.core import AF_INET, TUN_GRE, TUN_GUE, Conn, ConnFlag, Hdr, Header, Packet, Why, tunnel_hlen
 from uvs.ipvs import apps, icmp
 from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.route import Route
+from uvs.ipvs.services import Dest
 from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
 
 # IP_VS_RT_MODE_*: what kind of route a transmitter may take.
@@ -76,16 +77,20 @@ def ip_vs_get_out_rt(ipvs: NetnsIpvs, skb: Skb, cp: Conn, hdr: Header, mode: int
             skb.why = Why.DEAD_DEST
             return None
         dest.route = route
-        outer_v4 = cp.daf == AF_INET
-        mtu -= (20 if outer_v4 else 40) + tunnel_hlen(dest.rec.tun_type, dest.rec.tun_flags)
-        if mtu < (68 if outer_v4 else 1280):
+        mtu -= _overhead(cp, dest)
+        if mtu < (68 if cp.daf == AF_INET else 1280):
             skb.why = Why.TOO_BIG
             return None
     if walk:
         walk.step(2, "ip_vs_get_out_rt", f"next hop {route.index}, TTL less one", mtu=mtu, length=pkt.len)
-    if pkt.len > mtu and not _ensure_mtu_is_adequate(ipvs, skb, hdr, mtu, mode):
+    if pkt.len > mtu and not skb.gso and not _ensure_mtu_is_adequate(ipvs, skb, hdr, mtu, mode):
         return None
     return route
+
+
+def _overhead(cp: Conn, dest: Dest) -> int:
+    """Bytes that a tunnel takes of the MTU."""
+    return (20 if cp.daf == AF_INET else 40) + tunnel_hlen(dest.rec.tun_type, dest.rec.tun_flags)
 
 
 def _ensure_mtu_is_adequate(ipvs: NetnsIpvs, skb: Skb, hdr: Header, mtu: int, mode: int) -> bool:
@@ -116,8 +121,9 @@ def too_short_for_nat(skb: Skb) -> bool:
     return skb.pkt.len - iph.len < _L4_SIZE.get(iph.protocol, 0) and not iph.flags & Hdr.LATER
 
 
-def _send(skb: Skb, route: Route, why: Why) -> Verdict:
-    skb.sends.append((route.index, skb.pkt.data))
+def _send(skb: Skb, cp: Conn, route: Route, why: Why) -> Verdict:
+    packets = skb.pkt.segments(cp, route.mtu) if skb.gso else [skb.pkt.data]
+    skb.sends += [(route.index, packet) for packet in packets]
     skb.ipvs_property = True
     skb.why = why
     return NF_STOLEN
@@ -143,7 +149,7 @@ def ip_vs_nat_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
     if route.local:
         skb.modified = skb.ipvs_property = True
         return skb.accept(Why.LOCAL)
-    return _send(skb, route, Why.FORWARDED)
+    return _send(skb, cp, route, Why.FORWARDED)
 
 
 def ip_vs_dr_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
@@ -153,7 +159,7 @@ def ip_vs_dr_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
         return NF_DROP
     if route.local:
         return skb.accept(Why.LOCAL)
-    return _send(skb, route, Why.FORWARDED)
+    return _send(skb, cp, route, Why.FORWARDED)
 
 
 def ip_vs_tunnel_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
@@ -165,20 +171,27 @@ def ip_vs_tunnel_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdi
         return skb.accept(Why.LOCAL)
     dest = ipvs.services.dest_of(cp.dest)
     assert dest is not None  # ip_vs_get_out_rt saw it
-    rec, pkt = dest.rec, skb.pkt
-    tun_type, ports = rec.tun_type, (0, 0)
-    if tun_type == TUN_GUE:
-        ports = pkt.flow_src_port(ipvs.flow_seed, *ipvs.local_port_range), rec.tun_port
-    why = pkt.encap(
-        cp.daf, route.saddr, cp.daddr, ipvs.next_ident(),
-        pmtu_disc=bool(ipvs.sysctl.pmtu_disc), tun_type=tun_type, tun_flags=rec.tun_flags, ports=ports,
-    )  # fmt: skip
-    if why:
-        return skb.drop(Why(why))
+    rec, ports = dest.rec, (0, 0)
+    if rec.tun_type == TUN_GUE:
+        ports = skb.pkt.flow_src_port(ipvs.flow_seed, *ipvs.local_port_range), rec.tun_port
+    packets = [skb.pkt]
+    if skb.gso:  # a tunnel's packets are cut before they are put in it (iptunnel_handle_offloads)
+        packets = [Packet.of(part) for part in skb.pkt.segments(cp, route.mtu - _overhead(cp, dest))]
+    for pkt in packets:
+        why = pkt.encap(
+            cp.daf, route.saddr, cp.daddr, ipvs.next_ident(),
+            pmtu_disc=bool(ipvs.sysctl.pmtu_disc), tun_type=rec.tun_type, tun_flags=rec.tun_flags,
+            ports=ports,
+        )  # fmt: skip
+        if why:
+            return skb.drop(Why(why))
+        skb.sends.append((route.index, pkt.data))
     if skb.walk:
-        name = TUN_NAMES.get(tun_type, "ipip")
-        skb.walk.step(2, "ip_vs_tunnel_xmit", f"outer header put in front: {name}", length=pkt.len)
-    return _send(skb, route, Why.FORWARDED)
+        name = TUN_NAMES.get(rec.tun_type, "ipip")
+        skb.walk.step(2, "ip_vs_tunnel_xmit", f"outer header put in front: {name}", length=skb.pkt.len)
+    skb.ipvs_property = True
+    skb.why = Why.FORWARDED
+    return NF_STOLEN
 
 
 def ip_vs_bypass_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
@@ -186,7 +199,7 @@ def ip_vs_bypass_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdi
     route = ip_vs_get_out_rt(ipvs, skb, cp, iph, RT_BYPASS | RT_NON_LOCAL)
     if route is None:
         return NF_DROP
-    return _send(skb, route, Why.BYPASS)
+    return _send(skb, cp, route, Why.BYPASS)
 
 
 def ip_vs_null_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
@@ -224,4 +237,4 @@ def ip_vs_icmp_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, quoted: Header) -> Verd
     if route.local:
         skb.modified = skb.ipvs_property = True
         return skb.accept(Why.ICMP_IN)
-    return _send(skb, route, Why.ICMP_IN)
+    return _send(skb, cp, route, Why.ICMP_IN)

@@ -51,13 +51,16 @@ def queue_taken(queue: int) -> str:
 class Diversion:
     """The rules and sets of one director in this network namespace.
 
-    `queue` is the NFQUEUE number; `mark` under `mask` is on the packets that we sent ourselves; `backend`
-    forces a back end by name (so does the environment variable UVS_BACKEND), else the first that works is
-    used. `put_back` counts how often somebody had taken our rules or sets away.
+    `queue` is the NFQUEUE number, `tcp_queue` that of TCP's packets; `mark` under `mask` is on the packets
+    that we sent ourselves; `backend` forces a back end by name (so does the environment variable
+    UVS_BACKEND), else the first that works is used. `put_back` counts how often somebody had taken our rules
+    or sets away.
     """
 
-    def __init__(self, queue: int, mark: int, mask: int, backend: str | None = None) -> None:
-        self.plan = Plan(dict.fromkeys(Class, queue), mark, mask)
+    def __init__(
+        self, queue: int, mark: int, mask: int, backend: str | None = None, tcp_queue: int | None = None
+    ) -> None:
+        self.plan = Plan(dict.fromkeys(Class, queue), mark, mask, tcp_queue if tcp_queue != queue else None)
         self.put_back = 0
         self._forced = backend or os.environ.get("UVS_BACKEND") or None
         if self._forced is not None and self._forced not in BACKENDS:
@@ -232,7 +235,7 @@ class Diversion:
                 continue  # what does not work here has left nothing either
             if queues is None:
                 continue
-            for queue in queues - set(self.plan.queues.values()):
+            for queue in queues - self.plan.all_queues:
                 if nfnetlink.queue_errno(queue) == errno.EPERM:
                     raise NetfilterError(
                         f"another director diverts packets here, queue {queue} is taken"

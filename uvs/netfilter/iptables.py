@@ -97,28 +97,37 @@ def diverted(plan: Plan, af: int, fragments: bool = False) -> dict[str, list[str
     `fragments`: divert fragments too, since nothing puts them together before.
     """
     icmp = "icmp" if af == AF_INET else "icmpv6"
-    queue = {each: f"-j NFQUEUE --queue-num {number}" for each, number in plan.queues.items()}
+    jump = {each: f"-j NFQUEUE --queue-num {number}" for each, number in plan.queues.items()}
+
+    def queued(match: str, each: Class, but_icmp: bool = False) -> list[str]:
+        rules = [f"{f'! -p {icmp} ' if but_icmp else ''}{match} {jump[each]}"]
+        if plan.tcp_queue is not None:
+            rules.insert(0, f"-p tcp {match} -j NFQUEUE --queue-num {plan.tcp_queue}")
+        return rules
+
+    def members(each: Set, ends: str) -> str:
+        return f"-m set --match-set {set_name(each, af)} {ends}"
+
     replies = [
-        f"-m set --match-set {set_name(Set.SERVERS, af)} src,src {queue[Class.REPLY]}",
-        f"! -p {icmp} -m set --match-set {set_name(Set.REALS, af)} src {queue[Class.REPLY]}",
-        f"-m set --match-set {set_name(Set.SERVICES, af)} src,src {queue[Class.REPLY]}",
-        f"! -p {icmp} -m set --match-set {set_name(Set.VIPS, af)} src {queue[Class.REPLY]}",
-        f"-m set --match-set {set_name(Set.ANSWERS, af)} src,src {queue[Class.REPLY]}",
+        *queued(members(Set.SERVERS, "src,src"), Class.REPLY),
+        *queued(members(Set.REALS, "src"), Class.REPLY, but_icmp=True),
+        *queued(members(Set.SERVICES, "src,src"), Class.REPLY),
+        *queued(members(Set.VIPS, "src"), Class.REPLY, but_icmp=True),
+        *queued(members(Set.ANSWERS, "src,src"), Class.REPLY),
     ]
     requests = [
-        f"-m set --match-set {set_name(Set.SERVICES, af)} dst,dst {queue[Class.REQUEST]}",
-        f"! -p {icmp} -m set --match-set {set_name(Set.VIPS, af)} dst {queue[Class.REQUEST]}",
-        *(f"! -p {icmp} -m mark --mark {mark:#x} {queue[Class.REQUEST]}" for mark in plan.marks(af)),
+        *queued(members(Set.SERVICES, "dst,dst"), Class.REQUEST),
+        *queued(members(Set.VIPS, "dst"), Class.REQUEST, but_icmp=True),
     ]
+    for mark in plan.marks(af):
+        requests += queued(f"-m mark --mark {mark:#x}", Class.REQUEST, but_icmp=True)
     errors = []
     if plan.has_service(af):
         types = ICMP_ERRORS if af == AF_INET else ICMPV6_ERRORS
-        errors = [f"-p {icmp} --{icmp}-type {number} {queue[Class.ICMP]}" for number in types]
+        errors = [f"-p {icmp} --{icmp}-type {number} {jump[Class.ICMP]}" for number in types]
     ours = [f"-m mark --mark {plan.mark:#x}/{plan.mask:#x} -j RETURN"] if plan.mask else []
     of, to = [
-        [f"{FRAGMENT[af]} -m set --match-set {set_name(Set.HOSTS, af)} {end} {queue[Class.REPLY]}"]
-        if fragments
-        else []
+        [f"{FRAGMENT[af]} {members(Set.HOSTS, end)} {jump[Class.REPLY]}"] if fragments else []
         for end in ("src", "dst")
     ]
     return {

@@ -22,8 +22,8 @@ NLMSG_ERROR = 2
 NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END = 16, 17
 NFNL_SUBSYS_QUEUE, NFNL_SUBSYS_NFTABLES = 3, 10
 NFQNL_MSG_CONFIG = 2
-NFQA_CFG_CMD, NFQA_CFG_PARAMS, NFQA_CFG_MASK, NFQA_CFG_FLAGS = 1, 2, 4, 5
-NFQNL_CFG_CMD_UNBIND = 2
+NFQA_CFG_CMD, NFQA_CFG_PARAMS, NFQA_CFG_QUEUE_MAXLEN, NFQA_CFG_MASK, NFQA_CFG_FLAGS = 1, 2, 3, 4, 5
+NFQNL_CFG_CMD_BIND, NFQNL_CFG_CMD_UNBIND = 1, 2
 NFQNL_COPY_PACKET = 2
 NFQA_CFG_F_FAIL_OPEN, NFQA_CFG_F_GSO = 1, 4
 NFT_MSG_DELTABLE, NFT_MSG_GETGEN = 2, 16
@@ -58,15 +58,28 @@ def acknowledged(sock: socket.socket, request: bytes) -> int:
             return -int(struct.unpack_from("=i", answer, 16)[0])
 
 
-def queue_parameters(queue: int, copy_range: int) -> bytes:
+def queue_parameters(queue: int, copy_range: int, gso: bool = False) -> bytes:
     """Copy packets up to `copy_range` bytes and drop what does not fit (F_FAIL_OPEN off), without an answer.
 
-    F_GSO is off as well: a driver that takes no oversized packet needs the kernel to segment for it.
+    F_GSO: a driver that takes no packet of many segments needs the kernel to cut them for it.
     """
     body = attribute(NFQA_CFG_PARAMS, struct.pack("!IB", copy_range, NFQNL_COPY_PACKET))
     body += attribute(NFQA_CFG_MASK, struct.pack("!I", NFQA_CFG_F_FAIL_OPEN | NFQA_CFG_F_GSO))
-    body += attribute(NFQA_CFG_FLAGS, struct.pack("!I", 0))
+    body += attribute(NFQA_CFG_FLAGS, struct.pack("!I", NFQA_CFG_F_GSO if gso else 0))
     return message(NFNL_SUBSYS_QUEUE << 8 | NFQNL_MSG_CONFIG, NLM_F_REQUEST, socket.AF_UNSPEC, queue, body)
+
+
+def bind_queue(sock: socket.socket, queue: int, max_len: int) -> int:
+    """Own a queue with this socket, `max_len` packets long: 0, or errno; EPERM: somebody else's."""
+    kind = NFNL_SUBSYS_QUEUE << 8 | NFQNL_MSG_CONFIG
+    for body in (
+        attribute(NFQA_CFG_CMD, struct.pack("!BBH", NFQNL_CFG_CMD_BIND, 0, 0)),
+        attribute(NFQA_CFG_QUEUE_MAXLEN, struct.pack("!I", max_len)),
+    ):
+        request = message(kind, NLM_F_REQUEST | NLM_F_ACK, socket.AF_UNSPEC, queue, body)
+        if error := acknowledged(sock, request):
+            return error
+    return 0
 
 
 def queue_errno(queue: int) -> int:

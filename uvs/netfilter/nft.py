@@ -84,23 +84,28 @@ def ruleset(
     ask a kernel what it knows without touching traffic.
     """
     queue = {each: f"queue num {number}" for each, number in plan.queues.items()}
-    requests, replies, untracked, to, of = [], [], [], [], []
+
+    def queued(match: str, each: Class) -> list[str]:
+        rules = [f"{match} {queue[each]}"]
+        if plan.tcp_queue is not None:
+            rules.insert(0, f"meta l4proto tcp {match} queue num {plan.tcp_queue}")
+        return rules
+
+    requests: list[str] = []
+    replies: list[str] = []
+    untracked, to, of = [], [], []
     for af, ip, icmp in ((AF_INET, "ip", "icmp"), (AF_INET6, "ip6", "ipv6-icmp")):
         other = f"meta l4proto != {icmp}"
         family = f"meta nfproto {'ipv4' if af == AF_INET else 'ipv6'}"
         names = {each: f"@{set_name(each, af)}" for each in Set}
-        requests += [
-            f"{ip} daddr . meta l4proto . th dport {names[Set.SERVICES]} {queue[Class.REQUEST]}",
-            f"{ip} daddr {names[Set.VIPS]} {other} {queue[Class.REQUEST]}",
-            f"{family} meta mark {names[Set.MARKS]} {other} {queue[Class.REQUEST]}",
-        ]
-        replies += [
-            f"{ip} saddr . meta l4proto . th sport {names[Set.SERVERS]} {queue[Class.REPLY]}",
-            f"{ip} saddr {names[Set.REALS]} {other} {queue[Class.REPLY]}",
-            f"{ip} saddr . meta l4proto . th sport {names[Set.SERVICES]} {queue[Class.REPLY]}",
-            f"{ip} saddr {names[Set.VIPS]} {other} {queue[Class.REPLY]}",
-            f"{ip} saddr . meta l4proto . th sport {names[Set.ANSWERS]} {queue[Class.REPLY]}",
-        ]
+        requests += queued(f"{ip} daddr . meta l4proto . th dport {names[Set.SERVICES]}", Class.REQUEST)
+        requests += queued(f"{ip} daddr {names[Set.VIPS]} {other}", Class.REQUEST)
+        requests += queued(f"{family} meta mark {names[Set.MARKS]} {other}", Class.REQUEST)
+        replies += queued(f"{ip} saddr . meta l4proto . th sport {names[Set.SERVERS]}", Class.REPLY)
+        replies += queued(f"{ip} saddr {names[Set.REALS]} {other}", Class.REPLY)
+        replies += queued(f"{ip} saddr . meta l4proto . th sport {names[Set.SERVICES]}", Class.REPLY)
+        replies += queued(f"{ip} saddr {names[Set.VIPS]} {other}", Class.REPLY)
+        replies += queued(f"{ip} saddr . meta l4proto . th sport {names[Set.ANSWERS]}", Class.REPLY)
         if "fragments" in parts:
             of.append(f"{FRAGMENT[af]} {ip} saddr {names[Set.HOSTS]} {queue[Class.REPLY]}")
             to.append(f"{FRAGMENT[af]} {ip} daddr {names[Set.HOSTS]} {queue[Class.REPLY]}")

@@ -125,18 +125,27 @@ _BY_PORT = {"service": Set.SERVICES, "server": Set.SERVERS, "answer": Set.ANSWER
 class Plan:
     """Everything that the sets and rules depend on.
 
-    `queues` is the one place that says which class of packets goes to which queue. `mark` under `mask` is on
-    the packets that we sent ourselves.
+    `queues` is the one place that says which class of packets goes to which queue; `tcp_queue` is for
+    those of TCP, if they have a queue of their own. `mark` under `mask` is on the packets that we sent
+    ourselves.
     """
 
-    def __init__(self, queues: Mapping[Class, int], mark: int, mask: int) -> None:
+    def __init__(
+        self, queues: Mapping[Class, int], mark: int, mask: int, tcp_queue: int | None = None
+    ) -> None:
         self.queues = queues
+        self.tcp_queue = tcp_queue
         self.mark = mark
         self.mask = mask
         self.entries: set[Entry] = set()
         self.counts: Counter[tuple[Set, int]] = Counter()  # of entries, by set and family
         self._services = {AF_INET: 0, AF_INET6: 0}
         self._marks: dict[int, set[int]] = {AF_INET: set(), AF_INET6: set()}
+
+    @property
+    def all_queues(self) -> set[int]:
+        """Every queue's number."""
+        return {*self.queues.values(), *([] if self.tcp_queue is None else [self.tcp_queue])}
 
     def include(self, entry: Entry) -> None:
         """Add an entry that is not there."""

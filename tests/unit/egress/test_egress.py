@@ -25,8 +25,7 @@ from uvs.egress.netlink import (
     RouteAnswer,
 )
 from uvs.egress.nexthop import Table
-from uvs.engine.core import Why
-from uvs.engine.io import NextHop
+from uvs.engine.core import NextHop, Why
 from uvs.ipvs.route import Route
 
 INET, INET6 = socket.AF_INET, socket.AF_INET6

@@ -6,7 +6,7 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 
-from uvs.netfilter.netfilterqueue import is_cut
+from uvs.netfilter.driver import is_cut
 
 
 @pytest.mark.parametrize("ip", [IP(dst="192.0.2.1"), IPv6(dst="2001:db8::1")], ids=["IPv4", "IPv6"])

@@ -1,4 +1,4 @@
-"""The queue driver: each packet gets its verdict, and a flood, a fault or a death does no harm.
+"""The queue drivers: each packet gets its verdict, and a flood, a fault or a death does no harm.
 
 The hosts are those of support.netfilter; the rules that fill the queue are of whatever back end works here.
 test_netfilter_user.py runs this file as an ordinary user.
@@ -10,6 +10,7 @@ import os
 import select
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from support.netfilter import (
@@ -22,15 +23,30 @@ from support.netfilter import (
     Net,
     Tap,
     needs_net_admin,
+    open_driver,
     service,
 )
 from support.sandbox import wait_for
 
-from uvs.netfilter import Diversion, NetfilterError, netfilterqueue, nfnetlink
-from uvs.netfilter.netfilterqueue import BATCH, NetfilterQueueDriver
+from uvs.director import DRIVERS
+from uvs.netfilter import Diversion, NetfilterError, driver, native, netfilterqueue, nfnetlink
 
 pytestmark = needs_net_admin
 SERVICE = VIP[AF_INET], 80
+# A batch may begin with the last packet of the budget.
+TURN = max(netfilterqueue.BATCH, native.BUDGET + 63)
+
+
+@pytest.fixture(params=DRIVERS)
+def driver_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def tap(net: Net, driver_name: str) -> Iterator[Tap]:
+    made = Tap(driver=driver_name)
+    with closing(made.driver):
+        yield made
 
 
 @pytest.fixture(autouse=True)
@@ -80,38 +96,38 @@ def test_cut_packets(net: Net, tap: Tap) -> None:
 
 def test_flood_leaves_the_loop_its_turn(net: Net, tap: Tap) -> None:
     """One run() handles a bounded batch, and the rest waits."""
-    for _ in range(600):
+    for _ in range(TURN + 400):
         net.udp("client", AF_INET, SERVICE)
     assert select.select([tap.driver.fileno()], [], [], PATIENCE_S)[0]
     tap.driver.run()
     batch = len(tap.seen)
-    assert 0 < batch <= BATCH
+    assert 0 < batch <= TURN
     # The kernel's own queue in front of ours is every namespace's: a busy machine may lose some there.
-    assert len(tap.hooks(BATCH + 100)) > batch
+    assert len(tap.hooks(TURN + 100)) > batch
     assert tap.driver.lost == 0
 
 
-def test_queue_of_a_killed_director(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_of_a_killed_director(net: Net, driver_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its queue is ours as soon as it is dead."""
     reader, writer = os.pipe()
     first = os.fork()
     if first == 0:
         try:
-            driver = NetfilterQueueDriver(QUEUE, lambda *_: True)
+            held = open_driver(driver_name, QUEUE, lambda *_: True)
             os.write(writer, b"bound")
             signal.pause()
-            driver.close()
+            held.close()
         finally:
             os._exit(1)
     os.close(writer)
     try:
         assert os.read(reader, 5) == b"bound"
         with pytest.raises(NetfilterError, match=f"queue {QUEUE} is taken"):
-            NetfilterQueueDriver(QUEUE, lambda *_: True)
+            open_driver(driver_name, QUEUE, lambda *_: True)
         # A process needs its turn to die: on a busy machine that may take longer than the patience for it.
-        monkeypatch.setattr(netfilterqueue, "BIND_PATIENCE", PATIENCE_S)
+        monkeypatch.setattr(driver, "BIND_PATIENCE", PATIENCE_S)
         os.kill(first, signal.SIGKILL)
-        NetfilterQueueDriver(QUEUE, lambda *_: True).close()
+        open_driver(driver_name, QUEUE, lambda *_: True).close()
     finally:
         os.kill(first, signal.SIGKILL)
         os.waitpid(first, 0)

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * fastpath.h - packets of known connections without Python; read by cffi like uvs.h.
+ */
+#ifndef UVS_FASTPATH_H
+#define UVS_FASTPATH_H
+
+#include "uvs.h"
+
+/* A row of the next-hop table: where the frames to one address go.  `eth` is the link-layer header that
+ * is put in front: `ethlen` is 14 on Ethernet, 0 on devices without one. */
+struct uvs_nexthop {
+	uint32_t index; /* as connections hold it; its low 16 bits are the row's slot.  0 = no row */
+	int32_t ifindex;
+	uint32_t mtu;
+	uint8_t quick; /* a packet within mtu may be sent at once: nothing is to be asked, none waits */
+	uint8_t cooked; /* the kernel adds whatever header the device has; then no offload */
+	uint8_t ethlen;
+	uint8_t eth[14];
+};
+
+#define UVS_NEXTHOPS 65536
+
+/* Netfilter hooks: NF_INET_* (include/uapi/linux/netfilter.h). */
+#define UVS_LOCAL_IN 1
+#define UVS_FORWARD 2
+#define UVS_LOCAL_OUT 3
+
+/* What may not be decided without the hook path. */
+#define UVS_FAST_OFF 1 /* anything: every packet is being told of */
+#define UVS_FAST_PE 2 /* a server's datagram may begin a connection (persistence engines) */
+#define UVS_FAST_NAT_ICMP 4 /* a server's packet of no connection may be answered (nat_icmp_send) */
+#define UVS_FAST_REROUTE 8 /* a reply goes by the route from its new source (snat_reroute) */
+#define UVS_FAST_FRAGMENTS 16 /* datagrams come in fragments that are put together for us */
+#define UVS_FAST_SLOPPY_TCP 32 /* any segment may open a connection (sloppy_tcp, sloppy_sctp) */
+#define UVS_FAST_SLOPPY_SCTP 64
+
+struct uvs_fastpath {
+	struct uvs_table *table;
+	const struct uvs_nexthop *nexthops; /* UVS_NEXTHOPS rows, by slot */
+	uint32_t flags; /* UVS_FAST_* */
+	uint64_t why[UVS_WHY_MAX]; /* packets that were done here, by reason */
+};
+
+enum uvs_step {
+	UVS_STEP_SLOW, /* to the hook path; nothing was touched */
+	UVS_STEP_ACCEPT, /* unchanged */
+	UVS_STEP_REWRITTEN, /* accepted, with new content */
+	UVS_STEP_SEND, /* consumed: the packet is to be sent by `way` */
+};
+
+/* One packet of a known connection, or one that cannot open any, as nf_hook() of uvs/ipvs/hooks.py does it,
+ * by the same primitives; everything else is for the hook path. */
+struct uvs_way {
+	const struct uvs_nexthop *nexthop;
+	uint32_t gso_size; /* payload of each segment, 0: the packet is one */
+};
+
+int uvs_fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_t now, struct uvs_way *way);
+
+#endif

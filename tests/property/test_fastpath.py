@@ -1,0 +1,172 @@
+"""The fast path is the hook path: the same packets through both, and everything is the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scapy.layers.inet import IP
+from scapy.layers.sctp import SCTP, SCTPChunkCookieAck, SCTPChunkData, SCTPChunkInit
+from support.lies import KNOBS, director, steps
+from support.world import CIP, CIP6, RIP, RIP6, VIP, VIP6, Outcome, World, dissect, tcp, udp
+
+from uvs.engine.core import FastPath, NextHop, NextHops, Packet, Step, Why
+from uvs.ipvs.hooks import fast_flags
+from uvs.ipvs.skb import Hook, Verdict
+
+
+class FastWorld(World):
+    """A director on paper whose packets go by the fast path where it takes them."""
+
+    def __init__(self, world: World) -> None:
+        self.__dict__ = world.__dict__
+        self.hops = NextHops()
+        self.fastpath = FastPath(self.table, self.hops)
+        self.packet = Packet()
+        self.fast = 0
+
+    def at(self, hook: Hook, packet: Any, mark: int = 0, indev: int = 2) -> Outcome:
+        for index in list(self.routes.rows):
+            route = self.routes.at(index)
+            quick = route is not None and not route.local
+            self.hops.put(index, NextHop(1, route.mtu) if route and quick else None, quick)
+        self.fastpath.flags = fast_flags(self.ipvs)
+        if self.packet.load(bytes(packet), mark):
+            return super().at(hook, packet, mark, indev)
+        step, index, _ = self.fastpath.step(self.packet, hook, self.now)
+        if step == Step.SLOW:
+            return super().at(hook, packet, mark, indev)
+        self.fast += 1
+        before = list(self.ipvs.why)
+        self.fastpath.take_counts(self.ipvs.why)
+        why = next(Why(i) for i, n in enumerate(self.ipvs.why) if n != before[i])
+        out = Outcome(Verdict.STOLEN if step == Step.SEND else Verdict.ACCEPT, why, [], None)
+        if step == Step.SEND:
+            out.sent.append((self.routes.describe(index), dissect(self.packet.data)))
+        if step == Step.REWRITTEN:
+            out = replace(out, content=dissect(self.packet.data))
+        return out
+
+
+CONN = ("af", "daf", "protocol", "cport", "vport", "dport", "caddr", "vaddr", "daddr", "state", "flags", "timeout",
+        "deadline", "dest", "n_control", "in_pkts", "fwmark", "nexthop")  # fmt: skip
+DEST = ("activeconns", "inactconns", "persistconns", "refcnt", "flags", "stats")
+
+
+def everything(world: World) -> list[Any]:
+    """What the packets left behind."""
+    return [
+        sorted(tuple(getattr(c, name) for name in CONN) for c in world.table.conns()),
+        [tuple(getattr(d, name) for name in DEST) for d in world.table.dests()],
+        world.table.total.stats,
+        world.ipvs.why,
+    ]
+
+
+def told(out: Outcome) -> tuple[Any, ...]:
+    sent = [(to, bytes(packet)) for to, packet in out.sent]
+    return out.verdict, out.why, sent, out.content and bytes(out.content)
+
+
+def compare(packets: Any, knobs: set[str]) -> int:
+    """Both ways; how many went by the fast path."""
+    slow, fast = director(), FastWorld(director())
+    try:
+        for world in (slow, fast):
+            for name in knobs:
+                world.ipvs.sysctl.set(name, 1)
+        for hook, data, mark, seconds in packets:
+            assert told(fast.at(hook, data, mark=mark)) == told(slow.at(hook, data, mark=mark))
+            assert everything(fast) == everything(slow)
+            for world in (slow, fast):
+                world.pass_time(seconds)
+        assert everything(fast) == everything(slow)
+        return fast.fast
+    finally:
+        slow.close()
+        fast.close()
+
+
+def sctp(src: str, sport: int, dst: str, dport: int, *chunks: Any) -> Any:
+    packet = IP(src=src, dst=dst, id=1) / SCTP(sport=sport, dport=dport)
+    for chunk in chunks:
+        packet = packet / chunk
+    return packet
+
+
+# Flows as they are: what each end says, in any order.
+SAID = [
+    (Hook.LOCAL_IN, bytes(packet))
+    for packet in (
+        *(tcp(CIP, 1024, VIP, port, flags, b"x" * n) for port in (80, 81, 82, 21)
+          for flags, n in (("S", 0), ("A", 0), ("PA", 100), ("FA", 0), ("R", 0))),
+        *(tcp(CIP6, 1024, VIP6, 80, flags) for flags in ("S", "A", "FA")),
+        tcp(CIP, 1024, VIP, 80, "A", b"x" * 1480), tcp(CIP, 1024, VIP, 80, "A", ttl=1),
+        tcp("127.0.0.1", 1024, VIP, 80, "S"), tcp("127.0.0.1", 1024, VIP, 80, "A"),
+        udp(CIP, 2000, VIP, 53), udp(CIP6, 2000, VIP6, 53), udp(CIP, 2000, "224.0.0.5", 53),
+        sctp(CIP, 1024, VIP, 80, SCTPChunkInit()), sctp(CIP, 1024, VIP, 80, SCTPChunkData(data=b"x")),
+        tcp(RIP[1], 8080, CIP, 1024, "SA"),
+    )
+] + [
+    (Hook.FORWARD, bytes(packet))
+    for packet in (
+        *(tcp(RIP[1], 8080, CIP, 1024, flags) for flags in ("SA", "A", "FA", "R")),
+        tcp(VIP, 81, CIP, 1024, "SA"), tcp(RIP[1], 21, CIP, 1024, "PA", b"220 \r\n"),
+        tcp(RIP6[1], 8080, CIP6, 1024, "SA"), tcp(RIP[2], 9, CIP, 9, "A"), udp(RIP[1], 5353, CIP, 2000),
+        udp(RIP6[1], 5353, CIP6, 2000), udp(RIP[2], 5060, CIP, 5060), tcp(RIP[1], 8080, CIP, 0, "A"),
+        sctp(RIP[1], 8080, CIP, 1024, SCTPChunkCookieAck()),
+    )
+]  # fmt: skip
+
+flows = st.lists(
+    st.tuples(st.sampled_from(SAID), st.sampled_from([0, 0, 0, 0, 1, 70])).map(lambda t: (*t[0], 0, t[1])),
+    min_size=1,
+    max_size=40,
+)
+knobs = st.sets(st.sampled_from([*KNOBS, "snat_reroute", "run_estimation"]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(flows, knobs)
+def test_flows(packets, knobs):
+    compare(packets, knobs)
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps, knobs)
+def test_lies(packets, knobs):
+    compare(packets, knobs)
+
+
+@pytest.mark.parametrize(
+    ("opening", "packet"),
+    [
+        ([tcp(CIP, 1024, VIP, 80)], (Hook.LOCAL_IN, tcp(CIP, 1024, VIP, 80, "A"))),
+        ([tcp(CIP, 1024, VIP, 81)], (Hook.LOCAL_IN, tcp(CIP, 1024, VIP, 81, "PA", b"x"))),
+        ([tcp(CIP, 1024, VIP, 80)], (Hook.FORWARD, tcp(RIP[1], 8080, CIP, 1024, "SA"))),
+        ([tcp(CIP6, 1024, VIP6, 80)], (Hook.LOCAL_IN, tcp(CIP6, 1024, VIP6, 80, "A"))),
+        ([udp(CIP, 2000, VIP, 53)], (Hook.LOCAL_IN, udp(CIP, 2000, VIP, 53))),
+        ([sctp(CIP, 1024, VIP, 80, SCTPChunkInit())],
+         (Hook.LOCAL_IN, sctp(CIP, 1024, VIP, 80, SCTPChunkData(data=b"x")))),
+        ([], (Hook.LOCAL_IN, tcp(CIP, 1024, VIP, 80, "A"))),
+        ([], (Hook.FORWARD, tcp(RIP[3], 8080, CIP, 1024, "A"))),
+    ],
+    ids=["nat", "dr", "reply", "nat v6", "udp", "sctp", "no connection", "no reply"],
+)  # fmt: skip
+def test_what_it_takes(opening: list[Any], packet: tuple[Hook, Any]) -> None:
+    """Else the tests above could compare the hook path with itself."""
+    packets = [(Hook.LOCAL_IN, p, 0, 0) for p in opening]
+    assert compare([*packets, (*packet, 0, 0)], set()) == 1
+
+
+def test_a_row_that_is_gone() -> None:
+    """A connection that holds the index of a row that is gone goes to the hook path, though its slot has another."""
+    world = FastWorld(director())
+    world.local_in(tcp(CIP, 1024, VIP, 80))
+    (conn,) = world.table.conns()
+    world.hops.put(conn.nexthop + 65536, NextHop(1, 1500), True)
+    assert world.packet.load(bytes(tcp(CIP, 1024, VIP, 80, "A"))) == 0
+    assert world.fastpath.step(world.packet, Hook.LOCAL_IN, world.now) == (Step.SLOW, 0, 0)

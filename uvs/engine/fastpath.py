@@ -1,0 +1,147 @@
+"""The fast path (`csrc/fastpath.c`), and what it looks at besides the table: next hops and switches.
+
+The hook path (`uvs.ipvs.core`) is the meaning; for a packet of a known connection the engine does the same
+without entering Python.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, NamedTuple
+
+from uvs.engine.binding import ffi, lib
+from uvs.engine.names import Why
+from uvs.engine.packet import Packet
+from uvs.engine.table import Table
+
+ETH_HLEN = 14
+
+
+class Fast(enum.IntFlag):
+    """What may not be decided without the hook path: `UVS_FAST_*`."""
+
+    OFF = lib.UVS_FAST_OFF
+    PE = lib.UVS_FAST_PE
+    NAT_ICMP = lib.UVS_FAST_NAT_ICMP
+    REROUTE = lib.UVS_FAST_REROUTE
+    FRAGMENTS = lib.UVS_FAST_FRAGMENTS
+    SLOPPY_TCP = lib.UVS_FAST_SLOPPY_TCP
+    SLOPPY_SCTP = lib.UVS_FAST_SLOPPY_SCTP
+
+
+class Step(enum.IntEnum):
+    """What became of a packet: `enum uvs_step`."""
+
+    SLOW = lib.UVS_STEP_SLOW
+    ACCEPT = lib.UVS_STEP_ACCEPT
+    REWRITTEN = lib.UVS_STEP_REWRITTEN
+    SEND = lib.UVS_STEP_SEND
+
+
+class Done(NamedTuple):
+    """What became of a packet; if it is to be sent, where, and in segments of how many bytes (0: as one)."""
+
+    step: Step
+    nexthop: int = 0
+    gso_size: int = 0
+
+
+class NextHop:
+    """Where frames go (`struct uvs_nexthop`): device, MTU and link-layer header.
+
+    `eth` is the whole link-layer header, 14 bytes, or empty on devices without one. `cooked`: the
+    kernel adds whatever header the device has (PPP, tunnels); such a next hop takes no offload.
+    """
+
+    __slots__ = ("_c",)
+
+    def __init__(self, ifindex: int, mtu: int, eth: bytes = b"", cooked: bool = False) -> None:
+        self._c = ffi.new("struct uvs_nexthop *")
+        self._c.ifindex, self._c.mtu, self._c.cooked = ifindex, mtu, cooked
+        self.eth = eth
+
+    @property
+    def ifindex(self) -> int:
+        """Index of the device."""
+        return self._c.ifindex  # type: ignore[no-any-return]
+
+    @property
+    def mtu(self) -> int:
+        """Largest IP packet that leaves whole, bytes."""
+        return self._c.mtu  # type: ignore[no-any-return]
+
+    @property
+    def cooked(self) -> bool:
+        """Does the kernel build the device's own header?"""
+        return bool(self._c.cooked)
+
+    @property
+    def eth(self) -> bytes:
+        """The link-layer header that is put in front."""
+        return bytes(ffi.buffer(self._c.eth, self._c.ethlen))
+
+    @eth.setter
+    def eth(self, value: bytes) -> None:
+        if len(value) not in (0, ETH_HLEN):
+            raise ValueError(f"a link-layer header has 0 or {ETH_HLEN} bytes, not {len(value)}")
+        self._c.ethlen = len(value)
+        ffi.buffer(self._c.eth)[0 : len(value)] = value
+
+
+class NextHops:
+    """The rows of the next-hop table as the engine sees them, by slot: the low 16 bits of a row's index."""
+
+    def __init__(self) -> None:
+        self._c: Any = ffi.new("struct uvs_nexthop[]", lib.UVS_NEXTHOPS)
+
+    def put(self, index: int, hop: NextHop | None, quick: bool = False) -> None:
+        """Row `index` leads there now; None, or not `quick`: only the hook path may use it."""
+        slot = self._c[index % lib.UVS_NEXTHOPS]
+        if hop is None:
+            slot.index, slot.quick = index, False
+            return
+        ffi.memmove(ffi.addressof(slot), hop._c, ffi.sizeof("struct uvs_nexthop"))
+        slot.index, slot.quick = index, quick
+
+    def remove(self, index: int) -> None:
+        """Row `index` is gone."""
+        slot = self._c[index % lib.UVS_NEXTHOPS]
+        if slot.index == index:
+            slot.index, slot.quick = 0, False
+
+
+class FastPath:
+    """`struct uvs_fastpath`: one table, the next hops, and what is switched off (`flags`, of `Fast`)."""
+
+    def __init__(self, table: Table, nexthops: NextHops) -> None:
+        self._kept = table, nexthops
+        self._c = ffi.new("struct uvs_fastpath *")
+        self._c.table, self._c.nexthops = table._t, nexthops._c
+        self._way = ffi.new("struct uvs_way *")
+
+    @property
+    def flags(self) -> int:
+        """Of `Fast`."""
+        return self._c.flags  # type: ignore[no-any-return]
+
+    @flags.setter
+    def flags(self, value: int) -> None:
+        self._c.flags = value
+
+    def step(self, packet: Packet, hook: int, now: int) -> Done:
+        """One packet that was loaded, at a hook (NF_INET_*)."""
+        step = Step(lib.uvs_fastpath(self._c, packet._c, hook, now, self._way))
+        if step != Step.SEND:
+            return Done(step)
+        return Done(step, self._way.nexthop.index, self._way.gso_size)
+
+    def take_counts(self, why: list[int]) -> None:
+        """Add how often each reason was given since the last call to `why`, by reason."""
+        counts = self._c.why
+        for reason in _GIVEN:
+            if n := counts[reason]:
+                why[reason] += n
+                counts[reason] = 0
+
+
+_GIVEN = (Why.FORWARDED, Why.REPLY, Why.NO_CONN, Why.NOT_SYN)
