@@ -16,7 +16,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from uvs.netfilter import nfnetlink
@@ -72,6 +72,8 @@ class Diversion:
         self._touched: set[Entry] = set()
         self._busy = threading.Lock()  # whoever has it may use back end and plan
         self._thread = ThreadPoolExecutor(1, "diversion")
+        self._under_way: Future[None] = Future()  # the last flush of the thread
+        self._under_way.set_result(None)
 
     @property
     def name(self) -> str:
@@ -139,9 +141,15 @@ class Diversion:
         self._bring(self._taken())
 
     async def flushed(self) -> None:
-        """flush() in a thread."""
-        if touched := self._taken():
-            await self._apart(self._bring, touched)
+        """flush() in a thread; changes that another call has taken already are waited for as well.
+
+        Raises NetfilterError as flush() does, to all who wait.
+        """
+        touched = self._taken()
+        if touched:
+            self._under_way = self._thread.submit(self._bring, touched)
+        if touched or not self._under_way.done():
+            await asyncio.shield(asyncio.wrap_future(self._under_way))
 
     def check(self) -> bool:
         """Put our rules back if somebody flushed them. True if that was necessary since the last check.

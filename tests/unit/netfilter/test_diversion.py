@@ -170,6 +170,32 @@ def test_apart_from_the_loop(backend: Notebook, started: Diversion, monkeypatch:
     assert backend.said[2:] == [("remove", set(), set())]
 
 
+def test_what_another_has_taken_is_waited_for(
+    backend: Notebook, started: Diversion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look after the rules, once a second, may take a client's change before the commit does."""
+    leave = threading.Event()
+    change = backend.change
+
+    def slow(plan: Plan, added: Collection[Entry], removed: Collection[Entry]) -> None:
+        assert leave.wait(PATIENCE_S)
+        change(plan, added, removed)
+
+    async def acknowledged_after() -> list[tuple[str, set[Entry], set[Entry]]]:
+        monkeypatch.setattr(backend, "change", slow)
+        started.add(WEB)
+        looking = asyncio.create_task(started.flushed())
+        await asyncio.sleep(0)  # it has taken the change
+        threading.Timer(0.05, leave.set).start()
+        await started.flushed()
+        said = list(backend.said)
+        await looking
+        return said
+
+    assert asyncio.run(acknowledged_after()) == [("change", {*WEB.entries()}, set())]
+    started.stop()
+
+
 def test_apart_from_the_loop_a_refusal_is_told(backend: Notebook, started: Diversion) -> None:
     backend.refuses = backend.full = True
     started.add(WEB)
