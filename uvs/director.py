@@ -6,18 +6,17 @@ import argparse
 import asyncio
 import contextlib
 import errno
-import gc
 import logging
 import os
 import random
 import signal
-import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from uvs import __version__
+from uvs import __version__, host
+from uvs.chores import every, in_slices, spare_collector
 from uvs.control import credentials, state
 from uvs.control.keeper import Keeper
 from uvs.control.paths import default_socket, private_directory, state_directories
@@ -46,7 +45,6 @@ LOOPBACK = 1  # index of its device (LOOPBACK_IFINDEX, include/net/flow.h)
 FLUSHES = 32  # of the rules a second, for single connections
 DRIVERS = ("netfilterqueue", "native")
 TICK_S, SECOND_S = 0.1, 1.0
-SLICE_S = 0.002  # of a chore
 SWITCH_S = 0.0005  # for so long the thread that changes rules may keep the interpreter from packets
 
 
@@ -186,7 +184,7 @@ class Director:
         try:
             self._start(loop)
             sys.setswitchinterval(SWITCH_S)
-            _spare_collector()
+            spare_collector()
             log.info(
                 "%s ready: queue %d, %s, %d services, %d connections, control at %s",
                 __version__, self.queue, self.diversion.name, len(self.ipvs.services),
@@ -201,7 +199,7 @@ class Director:
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Everything that can refuse comes before the first rule; rules come last, so that nothing waits."""
         private_directory(str(self.state_dir))
-        table = Table(str(self.state_dir / "connections"), self.conn_max, _boot_id(), time.monotonic_ns())
+        table = Table(str(self.state_dir / "connections"), self.conn_max, host.boot_id(), time.monotonic_ns())
         self._undo.callback(table.close)
         if table.message:
             log.warning("%s", table.message)
@@ -215,9 +213,11 @@ class Director:
         _ = self.ipvs.reassembler  # its memory is taken now
         self.ipvs.services.observers.append(self._services_changed)
         self.ipvs.sysctl.host(frozenset(os.sched_getaffinity(0)), os.sysconf("SC_PHYS_PAGES"))
-        self._read_host_settings()
+        host.read_settings(self.ipvs)
+        # Once: source ports of gue tunnels and flow labels follow from it, a flow's must not change.
+        self.ipvs.flow_seed = random.getrandbits(32)
         saved = state.SavedTable(
-            self.saved_dir / "table", _boot_id().hex(), restore_at_boot=self.restore_at_boot
+            self.saved_dir / "table", host.boot_id().hex(), restore_at_boot=self.restore_at_boot
         )
         self.keeper = Keeper(saved, self.ipvs)
         self._undo.callback(self.keeper.close)
@@ -247,7 +247,7 @@ class Director:
             loop.add_reader(fd, ready)
             self._undo.callback(loop.remove_reader, fd)
         for period, work in ((TICK_S, self._tick), (SECOND_S, self._second), (ROW_NS / 1e9, self._estimate)):
-            self._undo.callback(_every(loop, period, work))
+            self._undo.callback(every(loop, period, work))
 
     def _open_drivers(self) -> None:
         """The queues: one for all; of the native driver one more for TCP, in packets of many segments."""
@@ -332,7 +332,7 @@ class Director:
         with _logged():
             await self.diversion.flushed()
         self.keeper.commit()
-        _spare_collector()
+        spare_collector()
 
     def _tick(self) -> None:
         now = time.monotonic_ns()
@@ -343,11 +343,11 @@ class Director:
     def _second(self) -> None:
         now = time.monotonic_ns()
         self.ipvs.why[Why.CUT] = sum(each.cut for each in self.drivers)  # the drivers drop these itself
-        _in_slices(self.ipvs.services.expiring_trash(now))
+        in_slices(self.ipvs.services.expiring_trash(now))
         self.ipvs.services.tick_schedulers(now)
-        self.ipvs.defence.run(now, _available_pages())
-        self._read_host_settings()
-        _in_slices(self.diverted.releasing())
+        self.ipvs.defence.run(now, host.available_pages())
+        host.read_settings(self.ipvs)
+        in_slices(self.diverted.releasing())
         self._flushes = 0
         self.keeper.second()
         if self._rules is None or self._rules.done():
@@ -361,34 +361,10 @@ class Director:
                 log.warning("the diversion rules were gone: put back")
 
     def _estimate(self) -> None:
-        _in_slices(self.ipvs.services.estimating())
-
-    def _read_host_settings(self) -> None:
-        """Sysctls of the host that IPVS obeys."""
-        ipvs = self.ipvs
-        ipvs.icmp_limit[socket.AF_INET].interval_ms = _sysctl("ipv4/icmp_ratelimit", 1000)
-        ipvs.icmp_limit[socket.AF_INET6].interval_ms = _sysctl("ipv6/icmp/ratelimit", 1000)
-        ipvs.unprivileged_port_start = _sysctl("ipv4/ip_unprivileged_port_start", 1024)
-        ipvs.local_port_range = _local_port_range()
-        ipvs.auto_flowlabels = _sysctl("ipv6/auto_flowlabels", 1) in (1, 3)  # by default, always
-        ipvs.flow_seed = random.getrandbits(32)
+        in_slices(self.ipvs.services.estimating())
 
 
 _HOOKS = {int(hook): hook for hook in Hook}
-
-
-def _every(loop: asyncio.AbstractEventLoop, period: float, work: Callable[[], None]) -> Callable[[], None]:
-    """Do `work` again and again; returns what ends it."""
-
-    def turn() -> None:
-        timers[0] = loop.call_later(period, turn)
-        try:
-            work()
-        except Exception:  # a failing chore must not stop the next one
-            log.exception("%s failed", work.__name__)
-
-    timers = [loop.call_later(period, turn)]
-    return lambda: timers[0].cancel()
 
 
 @contextlib.contextmanager
@@ -397,52 +373,3 @@ def _logged() -> Iterator[None]:
         yield
     except NetfilterError as error:
         log.error("%s: tried again every second", error)
-
-
-def _spare_collector() -> None:
-    """Keep the garbage collector from what stays: it looks at everything it knows, packets waiting meanwhile.
-
-    A service with its servers is no cycle and goes without it. It costs what has come since the last time.
-    """
-    gc.collect()
-    gc.freeze()
-
-
-def _in_slices(steps: Iterable[None]) -> None:
-    """Take the steps of a chore, packets having their turn after each slice of time."""
-    left = iter(steps)
-
-    def turn() -> None:
-        end = time.monotonic() + SLICE_S
-        for _ in left:
-            if time.monotonic() >= end:
-                asyncio.get_running_loop().call_soon(turn)
-                return
-
-    turn()
-
-
-def _available_pages() -> int:
-    """Free memory and buffers, in pages (si_meminfo: freeram + bufferram)."""
-    sizes = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    kib = sum(int(sizes[name].split()[0]) for name in ("MemFree", "Buffers"))
-    return kib * 1024 // os.sysconf("SC_PAGESIZE")
-
-
-def _sysctl(name: str, default: int) -> int:
-    try:
-        return int(Path("/proc/sys/net", name).read_text())
-    except (OSError, ValueError):
-        return default
-
-
-def _local_port_range() -> tuple[int, int]:
-    try:
-        low, high = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
-        return int(low), int(high)
-    except (OSError, ValueError):
-        return 32768, 60999
-
-
-def _boot_id() -> bytes:
-    return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))

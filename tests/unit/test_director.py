@@ -44,6 +44,19 @@ def test_packets_that_the_queue_cut_are_counted_by_their_reason():
     assert director.ipvs.why[Why.CUT] == 3
 
 
+def test_a_flow_keeps_its_label_and_its_port():
+    """What is read anew every second is the host's settings, not the seed of the hash of flows."""
+    director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1, access=Access())
+    director.ipvs = Mock(why=[0] * len(Why), icmp_limit={2: Mock(), 10: Mock()}, flow_seed=7)
+    director.ipvs.services.expiring_trash.return_value = ()
+    director.diverted, director.diversion, director.drivers = Mock(), Mock(), []
+    director.diverted.releasing.return_value = ()
+    director.keeper = Mock()
+    director._rules = Mock(done=lambda: False)
+    director._second()
+    assert director.ipvs.flow_seed == 7
+
+
 PRIVILEGE = "run it as root, or in a namespace of your own (uvs lab)"
 
 

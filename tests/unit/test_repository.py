@@ -16,12 +16,12 @@ C = sorted(p for p in ROOT.rglob("*.[ch]") if p.relative_to(ROOT).parts[0] in ("
 
 # A part may import from the layers before its own, and from itself.
 LAYERS = [
-    {"errors", "stdio", "systemd"},
+    {"chores", "errors", "stdio", "systemd"},
     {"engine"},
     {"ipvs"},
     {"control", "egress", "health", "netfilter", "walk"},
     {"adm", "decap", "exec", "lab"},  # clients of control, of egress's netlink, of the walk's text
-    {"diverted", "doctor", "flush"},
+    {"diverted", "doctor", "flush", "host"},
     {"director"},
     {"cli"},
 ]

@@ -123,7 +123,7 @@ class NetnsIpvs:
         self.unprivileged_port_start = 1024  # net.ipv4.ip_unprivileged_port_start of the host
         self.local_port_range = (32768, 60999)  # net.ipv4.ip_local_port_range: source ports of gue tunnels
         self.auto_flowlabels = True  # net.ipv6.auto_flowlabels: our own packets have one
-        self.flow_seed = 0
+        self.flow_seed = 0  # of the hash that flow labels and source ports of gue tunnels come from
         self.ident = 1  # IP identification of our own packets
 
     @cached_property
