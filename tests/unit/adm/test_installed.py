@@ -19,9 +19,10 @@ def sbin(tmp_path_factory):
     root = tmp_path_factory.mktemp("root")
     for name in ("sbin", "alternatives", "admin"):
         (root / name).mkdir()
+    (root / "bin").symlink_to(BIN)  # a checkout's path may hold a blank
     (block,) = re.findall(r"^```sh\n(update-alternatives .*?)^```$", PAGE.read_text(), re.M | re.S)
     elsewhere = f"--altdir {root}/alternatives --admindir {root}/admin --log {root}/log"
-    line = block.replace("/usr/sbin", f"{root}/sbin").replace("/usr/bin", str(BIN))
+    line = block.replace("/usr/sbin", f"{root}/sbin").replace("/usr/bin", f"{root}/bin")
     line = line.replace("update-alternatives", f"{shutil.which('update-alternatives')} {elsewhere}", 1)
     done = subprocess.run(["sh", "-ec", line], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
