@@ -12,7 +12,8 @@ from support.sandbox import wait_for
 
 from uvs.control.client import Client
 
-ADD = "ipvsadm -A -t 10.0.0.1:80 -s rr"
+# IPv6: when netlink fails ipvsadm tries socket options, which know IPv4 alone.
+ADD = "ipvsadm -A -t [2001:db8::1]:80 -s rr"
 LONG = "100"  # a director on a busy machine takes its time to start
 ASK = """
 import json, socket, struct, sys, time
@@ -65,7 +66,9 @@ def test_a_change_in_the_gap_waits(words, under, director):
 
     thread = threading.Thread(target=back)
     thread.start()
-    ran = under("sh", "-c", f"kill -9 {director.process.pid}; touch {flag}; {words}", restart_s=LONG)
+    ran = under(
+        "sh", "-c", f"kill -9 {director.process.pid}; touch {flag}; {words}", timeout_s=LONG, restart_s=LONG
+    )
     thread.join()
     assert (ran.returncode, ran.stderr) == (0, "")
     assert services(director) == 1
@@ -77,7 +80,7 @@ def test_uvs_exec_waits_as_well(under, director):
     assert (ran.returncode, "no director listens" in ran.stderr) == (1, True)
     thread = threading.Thread(target=director.start)
     thread.start()
-    ran = under("sh", "-c", ADD, restart_s=LONG)
+    ran = under("sh", "-c", ADD, timeout_s=LONG, restart_s=LONG)
     thread.join()
     assert (ran.returncode, ran.stderr) == (0, "")
 
@@ -124,7 +127,7 @@ print(json.dumps(told))
 
     thread = threading.Thread(target=back)
     thread.start()
-    told = json_of(code, restart_s=LONG)
+    told = json_of(code, timeout_s=LONG, restart_s=LONG)
     thread.join()
     assert told == [1101, 0] * 3
 
