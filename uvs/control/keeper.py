@@ -10,7 +10,7 @@ import asyncio
 import errno
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from uvs.control.genetlink import log
 from uvs.control.paths import private_directory
@@ -65,10 +65,12 @@ class Keeper:
 
     def second(self) -> None:
         """Once a second: what failed, what waits for the disk, and a journal that has grown long."""
+        quiet, self._quiet = self._quiet, True
+        if self._rewriting or not (self._running is None or self._running.done()):
+            return  # what failed may want the whole table written, beside which there is no other
         if self._wait and self._clock() >= self._again:
             self._save()
-        quiet, self._quiet = self._quiet, True
-        if self._wait or self._rewriting or not (self._running is None or self._running.done()):
+        if self._wait:
             return
         self._in_thread(self.saved.syncing())
         if self.saved.long >= (1 if quiet else BUSY):
@@ -77,6 +79,8 @@ class Keeper:
     def close(self) -> None:
         """The director ends: what there is goes to the disk."""
         self._closed = True
+        if self._running is not None:
+            wait([self._running])
         if self._loop is not None and self.saved.pending:
             self._save()
         self._in_thread(self.saved.syncing())

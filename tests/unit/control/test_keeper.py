@@ -184,6 +184,37 @@ def test_a_table_that_cannot_be_written_anew_leaves_the_journals(kept, monkeypat
     assert kept.on_disk() == 21
 
 
+def test_two_tables_are_never_written_at_once(kept, monkeypatch):
+    """The journal is lost while the thread brings a new table into its place: both have one name until then."""
+    monkeypatch.setattr(state, "JOURNAL_MIN", 10)
+    kept.change(20)
+    kept.second()
+    kept.settle()
+    go, fsync = threading.Event(), os.fsync
+
+    def slow(fd):
+        if threading.current_thread() is not threading.main_thread():
+            assert go.wait(60)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    try:
+        kept.second()
+        while kept.keeper._rewriting:
+            kept.loop.run_until_complete(asyncio.sleep(0))
+        with monkeypatch.context() as m:
+            m.setattr(os, "write", full)
+            m.setattr(os, "ftruncate", full)
+            kept.change()
+        kept.second()
+        assert kept.on_disk() == 20
+    finally:
+        go.set()
+    kept.settle()
+    kept.second()
+    assert kept.on_disk() == 21
+
+
 def test_what_waited_is_written_at_the_end(tmp_path, monkeypatch):
     it = Kept(tmp_path)
     it.keeper.restore()
