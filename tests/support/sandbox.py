@@ -177,10 +177,11 @@ def address_up(address: str) -> None:
     wait_for(local, f"{address} is local")
 
 
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> Any:
-    """The first true value of `condition`; the test fails if there is none in time."""
+def wait_for(condition: Callable[[], Any], what: str | Callable[[], str], seconds: float = PATIENCE_S) -> Any:
+    """The first true value of `condition`; if there is none in time the test fails, and says `what`."""
     end = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
+        late = time.monotonic() >= end
+        assert not late, f"not within {seconds:g} s: {what if isinstance(what, str) else what()}"
         time.sleep(0.01)
     return value

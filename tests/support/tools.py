@@ -17,6 +17,7 @@ from pathlib import Path
 
 from support.clients import Progress, ask_twice, download
 from support.running import Running
+from support.sandbox import wait_for
 from uvs.lab import processes, servers
 from uvs.lab.enter import Daemon
 from uvs.lab.namespaces import Lab
@@ -40,11 +41,8 @@ def from_page(page: str, file: str) -> str:
 
 
 def until(true: Callable[[], object], what: Callable[[], str], patience_s: float = PATIENCE_S) -> None:
-    """Wait for a condition; AssertionError with what() when it does not come."""
-    end = time.monotonic() + patience_s
-    while not true():
-        assert time.monotonic() < end, f"not within {patience_s:g} s: {what()}"
-        time.sleep(0.05)
+    """`wait_for`, with the patience that programs' checks need."""
+    wait_for(true, what, patience_s)
 
 
 class Site(Running):

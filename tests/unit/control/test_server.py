@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import pytest
 from support.control import Running, running
+from support.sandbox import wait_for
 from support.world import packed
 
 from uvs.control import genetlink, limits, messages, netlink, server
@@ -36,13 +37,6 @@ def raw(director, timeout=PATIENCE_S):
 
 def request(command, payload=b"", seq=1, flags=5):
     return netlink.message(IPVS_ID, flags, seq, 0, command, payload)
-
-
-def until(condition, seconds=PATIENCE_S):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 # ------------------------------------------------------------ answers
@@ -185,7 +179,7 @@ def test_a_burst_is_committed_once_before_it_is_acknowledged(director):
                 request(Cmd.NEW_SERVICE, messages.service(ServiceSpec(KEY._replace(port=port))), seq=port)
             )
         hold.set()
-        until(lambda: seen)
+        wait_for(lambda: seen, "the change is seen")
         assert seen == [(10, [])]
         assert [next(netlink.messages(sock.recv(100))).seq for _ in range(10)] == list(range(1, 11))
 
@@ -234,7 +228,8 @@ def test_a_client_that_does_not_read_stalls_nobody(director, client):
         for _ in range(20):
             assert client.info()
         assert time.monotonic() - began < server.STUCK_S / 2
-        until(lambda: any(c._waits is server.Waits.ROOM for c in list(director.server.clients.values())))
+        clients = director.server.clients
+        wait_for(lambda: any(c._waits is server.Waits.ROOM for c in list(clients.values())), "it waits")
         (held,) = [c for c in director.server.clients.values() if c._waits is server.Waits.ROOM]
         assert len(held._out) <= server.BURST  # bounded, and its listings are not made yet
         # once it reads it gets them all
@@ -251,8 +246,8 @@ def test_a_client_that_stays_stuck_is_let_go(director, monkeypatch, caplog):
         with suppress(BrokenPipeError, ConnectionResetError):  # it may be let go while it asks
             for seq in range(20):
                 stuck.send(request(Cmd.GET_SERVICE, flags=0x305, seq=seq))
-        until(lambda: "has read nothing" in caplog.text)
-        until(lambda: not director.server.clients)
+        wait_for(lambda: "has read nothing" in caplog.text, "it is said")
+        wait_for(lambda: not director.server.clients, "the client is gone")
 
 
 def test_a_listing_while_the_table_changes(director, client):
@@ -273,7 +268,7 @@ def test_clients_that_vanish_in_mid_answer(director, client):
         with raw(director) as sock:
             sock.send(request(Cmd.GET_SERVICE, flags=0x305))
             sock.recv(1000)
-    until(lambda: len(director.server.clients) == 1)
+    wait_for(lambda: len(director.server.clients) == 1, "the others are gone")
     assert client.info()
 
 
@@ -310,7 +305,7 @@ def test_no_descriptor_left_for_a_client(director, client, monkeypatch, caplog):
     director.server._listener = exhausted = Exhausted(listener)
     began = time.monotonic()
     with raw(director) as sock:
-        until(lambda: exhausted.tries >= 2)
+        wait_for(lambda: exhausted.tries >= 2, "it is tried again")
         assert exhausted.tries <= 2 + (time.monotonic() - began) / 0.2
         director.server._listener = listener
         sock.send(request(Cmd.GET_INFO))
