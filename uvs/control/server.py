@@ -122,14 +122,18 @@ class Client:
         if self._changed is not None:
             long = time.monotonic() - self._changed > GATHER_S
             if drained or closed or long or self._too_much:
-                self._changed = None
-                self.server.commits.start()
+                self._commit_changes()
         if closed:
             self.close()
             return
         self._write()
         if self._asks and not drained:
             self.server.turns.wait(self)
+
+    def _commit_changes(self) -> None:
+        if self._changed is not None:
+            self._changed = None
+            self.server.commits.start()
 
     @property
     def _too_much(self) -> bool:
@@ -190,6 +194,7 @@ class Client:
                 self._pending = datagram
                 break
             except OSError:
+                self._commit_changes()  # it is gone, they are in force
                 self.close()
                 return
             self._pending = None
@@ -207,6 +212,7 @@ class Client:
 
     def _give_up(self) -> None:
         log.warning("a control client has read nothing for %.0f s: closed", STUCK_S)
+        self._commit_changes()
         self.close()
 
     def _wait_for(self, what: Waits) -> None:

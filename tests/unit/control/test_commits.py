@@ -7,6 +7,7 @@ import socket
 import threading
 
 import pytest
+from support.sandbox import wait_for
 from support.world import packed
 
 from uvs.control import messages, netlink, server
@@ -115,6 +116,21 @@ def test_a_client_that_goes_away_leaves_its_changes(director, client, sock):
     assert gate.seen == [1, 2]
     gate.let()
     client.add_service(ServiceSpec(KEY))
+
+
+def test_one_that_is_killed_leaves_its_changes_too(director, client, sock, monkeypatch):
+    """An answer finds nobody, before the end of what was asked is seen."""
+    monkeypatch.setattr(server, "BURST", 1)
+    hold = threading.Event()
+    director._loop.call_soon_threadsafe(hold.wait, PATIENCE_S)
+    sock.send(request(Cmd.GET_INFO) + new_service(2))
+    sock.send(request(Cmd.GET_INFO))
+    sock.close()
+    hold.set()
+    while len(director.server.clients) > 1:
+        client.info()
+    assert len(client.services()) == 1
+    wait_for(lambda: director.commits, "the change is committed")
 
 
 def test_what_waits_for_a_commit_is_bounded(director, client, sock, monkeypatch):
