@@ -198,7 +198,7 @@ class Director:
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Everything that can refuse comes before the first rule; rules come last, so that nothing waits."""
-        private_directory(str(self.state_dir))
+        private_directory(str(self.state_dir), "--state-dir")
         table = Table(str(self.state_dir / "connections"), self.conn_max, host.boot_id(), time.monotonic_ns())
         self._undo.callback(table.close)
         if table.message:

@@ -45,7 +45,7 @@ class Keeper:
         written to is a failure like a full disk.
         """
         try:
-            private_directory(str(self.saved.path.parent))
+            private_directory(str(self.saved.path.parent), "--state-dir")
             self.saved.lock()
         except OSError as e:
             if e.errno in (None, errno.EBUSY):

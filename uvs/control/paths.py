@@ -11,7 +11,7 @@ def default_socket() -> str:
     """UVS_SOCKET, else /run/uvs/control.sock for root, else $XDG_RUNTIME_DIR/uvs/control.sock.
 
     Without a runtime directory (no login session, as in su or cron) it is /tmp/uvs-UID/control.sock: /tmp
-    is sticky, the server takes only a directory that is its own and mode 0700, and the client looks
+    is sticky, the server takes no directory that others may write to, and the client looks
     at who answers, so that nobody else can stand in that place unnoticed.
     """
     if path := os.environ.get("UVS_SOCKET"):
@@ -43,8 +43,12 @@ def state_directories(option: str | None) -> tuple[Path, Path]:
     return run, default_saved_directory() if usual else run
 
 
-def private_directory(path: str) -> bool:
-    """Make a directory, mode 0700, unless it exists; was it made? OSError if others could write to it."""
+def private_directory(path: str, option: str, *, sticky: bool = False) -> bool:
+    """Make a directory, mode 0700, unless it exists; was it made?
+
+    OSError if others could put something in it; the text names `option`, which chooses another. `sticky`: one
+    like /tmp will do, where others cannot replace a socket; a file that they put there would be believed.
+    """
     try:
         os.makedirs(path, mode=0o700)
         return True
@@ -52,9 +56,10 @@ def private_directory(path: str) -> bool:
         found = os.stat(path)
         if not stat.S_ISDIR(found.st_mode):
             raise NotADirectoryError(f"{path} is not a directory: move it away") from None
-        others_write = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
-        if found.st_uid not in (0, os.geteuid()) or others_write:
+        if found.st_uid not in (0, os.geteuid()):
+            raise PermissionError(f"{path} belongs to somebody else: name another with {option}") from None
+        if found.st_mode & 0o022 and not (sticky and found.st_mode & stat.S_ISVTX):
             raise PermissionError(
-                f"{path} belongs to somebody else or is writable by others: chmod go-w it, or name another"
+                f"{path} is writable by others: name another with {option}, or chmod go-w it"
             ) from None
         return False

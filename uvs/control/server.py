@@ -322,7 +322,7 @@ def listen(path: str, access: Access | None = None) -> socket.socket:
     SocketInUse if another director listens; OSError with a text that says what to do.
     """
     directory = os.path.dirname(path) or "."
-    made = private_directory(directory)
+    made = private_directory(directory, "--socket", sticky=True)
     lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two directors that start at once must not unlink each other's
