@@ -6,6 +6,7 @@ and timers have theirs in between.
 
 from __future__ import annotations
 
+import resource
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +17,9 @@ from uvs.control.genetlink import log
 BUDGET_S = 0.005  # of a turn of the loop, for all clients together
 SHARE_S = 0.001  # of it for one, while others wait
 CLIENTS_MAX = 1000
-PER_USER_MAX = 200  # of one user; root and the director's own may have all: they can always get in
+PER_USER_MAX = 200  # of one user; root and the director's own may have all
+KEPT = 200  # of all places, for those two: however many others there are, they get in
+SPARE = 100  # descriptors that are not for clients: queues, files, pipes of the firewall's programs
 SAY_AGAIN_S = 10.0
 
 
@@ -85,21 +88,39 @@ class Turns:
 class Places:
     """How many clients there are, by user."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = CLIENTS_MAX) -> None:
+        """`room`: how many there are descriptors for."""
+        self._room = room
         self._held: Counter[int] = Counter()
+        self._others = 0  # neither root's nor the own user's
 
     def take(self, uid: int, favoured: bool) -> bool:
         """A place for a client of `uid`, if there is one left; `favoured`: root and the own user."""
-        if self._held.total() >= CLIENTS_MAX or (not favoured and self._held[uid] >= PER_USER_MAX):
+        most = min(CLIENTS_MAX, self._room)
+        if self._held.total() >= most:
+            return False
+        if not favoured and (self._held[uid] >= PER_USER_MAX or self._others >= most - min(KEPT, most // 2)):
             return False
         self._held[uid] += 1
+        self._others += not favoured
         return True
 
-    def leave(self, uid: int) -> None:
-        """A client of `uid` has gone."""
+    def leave(self, uid: int, favoured: bool) -> None:
+        """A client of `uid` has gone; `favoured` as it was when it came."""
         self._held[uid] -= 1
+        self._others -= not favoured
         if not self._held[uid]:
             del self._held[uid]
+
+
+def room() -> int:
+    """How many clients there are descriptors for, when this process has all that it may (RLIMIT_NOFILE)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CLIENTS_MAX + SPARE
+    if soft < wanted:
+        soft = min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(soft - SPARE, 1)
 
 
 class Seldom:

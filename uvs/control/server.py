@@ -24,7 +24,7 @@ from uvs.control.commits import Commits
 from uvs.control.credentials import Access, Peer, peer
 from uvs.control.genetlink import PAUSE, Answer, Dispatcher, log
 from uvs.control.ipvs_family import IpvsFamily
-from uvs.control.limits import Places, Seldom, Turns
+from uvs.control.limits import Places, Seldom, Turns, room
 from uvs.control.paths import default_socket, private_directory
 from uvs.control.uvs_family import UvsFamily
 from uvs.ipvs.skb import NetnsIpvs
@@ -83,7 +83,7 @@ class Client:
         if self._gone:
             return
         del self.server.clients[self.fd]
-        self.server.places.leave(self.who.uid)
+        self.server.places.leave(self.who.uid, self.server.access.favours(self.who))
         self.server.turns.forget(self)
         self.server.held.discard(self)
         self._calm()
@@ -246,7 +246,7 @@ class Server:
             [IpvsFamily(ipvs.services, ipvs.table).family(), UvsFamily(ipvs).family()]
         )
         self.clients: dict[int, Client] = {}
-        self.places = Places()
+        self.places = Places(room())
         self.turns: Turns
         self.loop: asyncio.AbstractEventLoop
         self._refusals, self._turned_away = Seldom(), Seldom()

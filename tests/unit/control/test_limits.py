@@ -153,15 +153,41 @@ def test_who_is_ended_by_another_s_turn_has_none(loop, turns):
 
 
 def test_a_user_has_not_all_places_and_root_finds_one(monkeypatch):
+    """Nor have many users together: the rest is kept for root."""
     monkeypatch.setattr(limits, "PER_USER_MAX", 3)
-    monkeypatch.setattr(limits, "CLIENTS_MAX", 8)
+    monkeypatch.setattr(limits, "CLIENTS_MAX", 10)
+    monkeypatch.setattr(limits, "KEPT", 3)
     places = limits.Places()
-    assert [places.take(1000, favoured=False) for _ in range(4)] == [True, True, True, False]
-    assert [places.take(1001, favoured=False) for _ in range(4)] == [True, True, True, False]
+    for uid, got in ((1000, 3), (1001, 3), (1002, 1), (1003, 0)):
+        assert [places.take(uid, favoured=False) for _ in range(4)].count(True) == got
+    assert [places.take(0, favoured=True) for _ in range(4)] == [True, True, True, False]
+    places.leave(1000, favoured=False)
+    assert [places.take(1002, favoured=False), places.take(1003, favoured=False)] == [True, False]
+    places.leave(0, favoured=True)
+    assert not places.take(1003, favoured=False)
+    assert places.take(0, favoured=True)
+
+
+@pytest.mark.parametrize(
+    ("limit", "after", "clients"),
+    [
+        ((20_000, 20_000), 20_000, 19_900),
+        ((1024, 1 << 20), 1100, 1000),
+        ((1024, 1024), 1024, 924),  # more would leave none to start ipset with
+        ((64, 64), 64, 1),
+    ],
+)
+def test_descriptors(limit, after, clients, monkeypatch):
+    now = [limit]
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda which: now[0])
+    monkeypatch.setattr(limits.resource, "setrlimit", lambda which, wanted: now.__setitem__(0, wanted))
+    assert limits.room() == clients
+    assert now[0] == (after, limit[1])
+
+
+def test_no_more_places_than_descriptors():
+    places = limits.Places(2)
     assert [places.take(0, favoured=True) for _ in range(3)] == [True, True, False]
-    places.leave(1000)
-    assert not places.take(1001, favoured=False)
-    assert places.take(1000, favoured=False)
 
 
 def test_a_warning_that_others_cause_comes_seldom(loop, caplog):
