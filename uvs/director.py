@@ -23,6 +23,7 @@ from uvs.control.paths import default_socket, private_directory, state_directori
 from uvs.control.server import Server
 from uvs.diverted import Diverted
 from uvs.egress import Egress, FragmentWatch
+from uvs.egress.fragments import FORGET_S
 from uvs.engine.core import Conn, Fast, FastPath, Table, Why
 from uvs.errors import UserError
 from uvs.ipvs.estimator import ROW_NS
@@ -246,7 +247,12 @@ class Director:
         ):
             loop.add_reader(fd, ready)
             self._undo.callback(loop.remove_reader, fd)
-        for period, work in ((TICK_S, self._tick), (SECOND_S, self._second), (ROW_NS / 1e9, self._estimate)):
+        for period, work in (
+            (TICK_S, self._tick),
+            (SECOND_S, self._second),
+            (ROW_NS / 1e9, self._estimate),
+            (FORGET_S, self.fragments.sizes.forget),
+        ):
             self._undo.callback(every(loop, period, work))
 
     def _open_drivers(self) -> None:

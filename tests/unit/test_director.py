@@ -9,10 +9,13 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from scapy.layers.inet import IP
+from support.world import World
 
 from uvs.control.credentials import Access
 from uvs.director import Director, _explain
-from uvs.engine.core import Why
+from uvs.egress import FragmentWatch
+from uvs.engine.core import Fast, Why
 from uvs.netfilter.tool import NetfilterError
 
 
@@ -42,6 +45,22 @@ def test_packets_that_the_queue_cut_are_counted_by_their_reason():
     director._rules = Mock(done=lambda: False)
     director._second()
     assert director.ipvs.why[Why.CUT] == 3
+
+
+def test_only_a_datagram_in_pieces_keeps_others_from_the_fast_path():
+    director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1, access=Access())
+    world = World()
+    director.ipvs, director.fastpath, director.fragments = world.ipvs, Mock(), FragmentWatch()
+    first = bytes(IP(src="10.0.0.9", dst="10.0.0.1", proto=17, id=7, flags="MF") / bytes(1000))
+    for arrives, flags in ((None, Fast(0)), (first, Fast.FRAGMENTS)):
+        if arrives:
+            director.fragments.sizes.fragment(arrives)
+        director._begin_batch()
+        assert director.fastpath.flags == flags
+    assert director.fragments.largest(first[:40]) == 1020
+    director._begin_batch()
+    assert director.fastpath.flags == 0
+    world.close()
 
 
 def test_a_flow_keeps_its_label_and_its_port():

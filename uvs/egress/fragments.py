@@ -21,6 +21,7 @@ SNAP = 64  # bytes of each fragment that are looked at: more than an IPv4 header
 KEPT = 4096  # datagrams remembered
 DRAIN = 4096  # fragments taken at once
 BUFFER = 4 << 20
+FORGET_S = 60.0  # net.ipv6.ip6frag_time; net.ipv4.ipfrag_time is 30 s
 IP6_HLEN, FRAG_HLEN = 40, 8
 
 # Classic BPF (linux/filter.h): load, compare, return how many bytes to hand over.
@@ -56,6 +57,24 @@ class Sizes:
     def __init__(self) -> None:
         self._largest: OrderedDict[bytes, list[int]] = OrderedDict()
         self._whole: OrderedDict[tuple[bytes, int], bytes] = OrderedDict()
+        self._old = dict(self._largest)  # what was there at the last forget()
+
+    def __bool__(self) -> bool:
+        """Is there a datagram in pieces that nobody has asked for yet?"""
+        return bool(self._largest)
+
+    def forget(self) -> None:
+        """Forget what was there at the last call already: of datagrams not for us, or that were never whole.
+
+        To be called every FORGET_S, for which no datagram waits for its pieces.
+        """
+        for key, found in self._old.items():
+            if self._largest.get(key) is found:
+                del self._largest[key]
+        for whole, key in list(self._whole.items()):
+            if key not in self._largest:
+                del self._whole[whole]
+        self._old = dict(self._largest)
 
     def fragment(self, head: bytes) -> None:
         """A fragment arrived; `head`: its first bytes, at least 40 or 48."""

@@ -37,6 +37,26 @@ def test_the_largest_fragment_is_told_once(make, backwards) -> None:
 
 
 @pytest.mark.parametrize("make", [v4, v6])
+def test_what_nobody_asks_for_is_forgotten(make) -> None:
+    """After a minute or two: until then no datagram of its kind goes by the fast path."""
+    sizes = Sizes()
+    assert not sizes
+    for part in make(7)[1]:
+        sizes.fragment(part[:SNAP])
+    sizes.forget()
+    assert sizes, "its pieces may be waited for"
+    later, parts = make(8, 4000)
+    for part in parts:
+        sizes.fragment(part[:SNAP])
+    sizes.forget()
+    assert sizes.largest(make(7)[0][:40]) == 0
+    assert sizes.largest(later[:40]) == max(map(len, parts))
+    assert not sizes
+    sizes.forget()
+    assert not sizes._whole
+
+
+@pytest.mark.parametrize("make", [v4, v6])
 def test_a_packet_that_came_whole_is_not_taken_for_another(make) -> None:
     """Same ends, another identification (IPv4) or another length (IPv6)."""
     sizes = Sizes()
