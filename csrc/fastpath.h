@@ -49,13 +49,14 @@ enum uvs_step {
 	UVS_STEP_SEND, /* consumed: the packet is to be sent by `way` */
 };
 
-/* One packet of a known connection, or one that cannot open any, as nf_hook() of uvs/ipvs/hooks.py does it,
- * by the same primitives; everything else is for the hook path. */
+/* How a packet leaves. */
 struct uvs_way {
 	const struct uvs_nexthop *nexthop;
 	uint32_t gso_size; /* payload of each segment, 0: the packet is one */
 };
 
+/* One packet of a known connection, or one that cannot open any, as nf_hook() of uvs/ipvs/hooks.py does it,
+ * by the same primitives; everything else is for the hook path.  `now`: ns.  Returns enum uvs_step. */
 int uvs_fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_t now, struct uvs_way *way);
 
 #endif

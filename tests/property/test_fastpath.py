@@ -28,14 +28,14 @@ class FastWorld(World):
         self.packet = Packet()
         self.fast = 0
 
-    def at(self, hook: Hook, packet: Any, mark: int = 0, indev: int = 2) -> Outcome:
+    def at(self, hook: Hook, packet: Any, mark: int = 0, indev: int = 2, gso: bool = False) -> Outcome:
         for index in list(self.routes.rows):
             route = self.routes.at(index)
             quick = route is not None and not route.local
             self.hops.put(index, NextHop(1, route.mtu) if route and quick else None, quick)
         self.fastpath.flags = fast_flags(self.ipvs)
-        if self.packet.load(bytes(packet), mark):
-            return super().at(hook, packet, mark, indev)
+        if gso or self.packet.load(bytes(packet), mark):
+            return super().at(hook, packet, mark, indev, gso)
         step, index, _ = self.fastpath.step(self.packet, hook, self.now)
         if step == Step.SLOW:
             return super().at(hook, packet, mark, indev)

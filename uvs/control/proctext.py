@@ -16,7 +16,6 @@ from uvs.ipvs.knobs import HZ
 from uvs.ipvs.services import Dest, Service
 from uvs.ipvs.skb import NetnsIpvs
 
-# ip_vs_proto_name
 # ip_vs_fwd_name
 _METHODS = {int(ConnFlag.LOCALNODE): "Local", int(ConnFlag.TUNNEL): "Tunnel", int(ConnFlag.DROUTE): "Route"}
 _U32, _U64 = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF

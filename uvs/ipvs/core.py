@@ -291,7 +291,7 @@ def handle_response(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict
         skb.modified = True
         if record:
             record.step(2, "handle_response", "source rewritten to the virtual service")
-    verdict = ip_vs_route_me_harder(ipvs, skb, Why.REPLY)
+    verdict = ip_vs_route_me_harder(ipvs, skb, cp, Why.REPLY)
     if verdict != NF_DROP:
         ipvs.table.out_stats(cp, skb.pkt.len)
         ipvs.table.set_state(cp, Dir.OUTPUT, iph)
@@ -303,7 +303,7 @@ def handle_response(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict
     return verdict
 
 
-def ip_vs_route_me_harder(ipvs: NetnsIpvs, skb: Skb, why: Why) -> Verdict:
+def ip_vs_route_me_harder(ipvs: NetnsIpvs, skb: Skb, cp: Conn, why: Why) -> Verdict:
     """A translated reply goes by the route from its new source, if sysctl snat_reroute says so.
 
     What is accepted at FORWARD keeps the route it came by, so that where rules of policy could tell another
@@ -322,7 +322,7 @@ def ip_vs_route_me_harder(ipvs: NetnsIpvs, skb: Skb, why: Why) -> Verdict:
         return skb.drop(Why.NO_ROUTE)
     if route.local:
         return skb.accept(why)
-    skb.sends.append((route.index, packet))
+    skb.send(route, cp)
     skb.why = why
     return NF_STOLEN
 
@@ -393,7 +393,7 @@ def handle_response_icmp(ipvs: NetnsIpvs, skb: Skb, quoted: Header, cp: Conn) ->
             return skb.drop(Why.CHECKSUM)
         skb.pkt.nat_icmp(quoted, cp, 1)
         skb.modified = True
-    verdict = ip_vs_route_me_harder(ipvs, skb, Why.ICMP_OUT)
+    verdict = ip_vs_route_me_harder(ipvs, skb, cp, Why.ICMP_OUT)
     if verdict != NF_DROP:
         ipvs.table.out_stats(cp, skb.pkt.len)
         skb.ipvs_property = True

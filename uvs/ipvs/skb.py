@@ -10,7 +10,7 @@ from typing import Final
 from uvs.engine.core import AF_INET, AF_INET6, Conn, Header, Packet, Reassembler, Table, Why
 from uvs.ipvs.defence import Defence
 from uvs.ipvs.icmp_limit import IcmpLimit
-from uvs.ipvs.route import Routes
+from uvs.ipvs.route import Route, Routes
 from uvs.ipvs.services import Dest, Service, Services
 from uvs.ipvs.sysctl import Sysctl
 from uvs.ipvs.walk import Recorder, Walk
@@ -94,6 +94,11 @@ class Skb:
         """NF_ACCEPT for a reason."""
         self.why = why
         return NF_ACCEPT
+
+    def send(self, route: Route, cp: Conn) -> None:
+        """To leave by a route; a packet that stands for many segments leaves as these (skb_gso_segment)."""
+        packets = self.pkt.segments(cp, route.mtu) if self.gso else [self.pkt.data]
+        self.sends += [(route.index, packet) for packet in packets]
 
     @property
     def loopback(self) -> bool:

@@ -122,8 +122,7 @@ def too_short_for_nat(skb: Skb) -> bool:
 
 
 def _send(skb: Skb, cp: Conn, route: Route, why: Why) -> Verdict:
-    packets = skb.pkt.segments(cp, route.mtu) if skb.gso else [skb.pkt.data]
-    skb.sends += [(route.index, packet) for packet in packets]
+    skb.send(route, cp)
     skb.ipvs_property = True
     skb.why = why
     return NF_STOLEN
