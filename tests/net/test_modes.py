@@ -21,6 +21,19 @@ def test_transfer(running, family, direction) -> None:
     assert name in ("rs1", "rs2", "rs3")
 
 
+@pytest.mark.parametrize("running", ["nat"], indirect=True)
+def test_replies_under_policy_routing(running, family) -> None:
+    """They are taken out at FORWARD and sent by the virtual address's route (snat_reroute), whatever their size."""
+    rule = ["ip", f"-{family}", "rule"]
+    by = ["from", running.vip(family), "lookup", "main", "priority", "100"]
+    running.lab.check("director", [*rule, "add", *by])
+    try:
+        _, there, here = running.lab.call("client", clients.download, running.vip(family), SIZE, timeout=120)
+    finally:
+        running.lab.check("director", [*rule, "delete", *by])
+    assert there == here
+
+
 def test_parallel(running, family) -> None:
     """200 connections open at the same time, spread evenly over three servers."""
     names = running.lab.call("client", clients.parallel, running.vip(family), 200)
