@@ -8,6 +8,7 @@ import pytest
 from support import clients
 
 from uvs.lab import processes
+from uvs.lab.namespaces import Lab
 
 SIZE = 20_000_000
 UNHEARD = 9999  # a UDP service on whose port no real server listens
@@ -21,17 +22,29 @@ def test_transfer(running, family, direction) -> None:
     assert name in ("rs1", "rs2", "rs3")
 
 
+def reassembled(lab: Lab, family: int) -> int:
+    """Fragments that the client has had to put together."""
+    text = lab.check("client", ["cat", "/proc/net/snmp6" if family == 6 else "/proc/net/snmp"])
+    if family == 6:
+        return int(dict(line.split() for line in text.splitlines())["Ip6ReasmReqds"])
+    names, values = (line.split() for line in text.splitlines() if line.startswith("Ip:"))
+    return int(dict(zip(names, values, strict=True))["ReasmReqds"])
+
+
 @pytest.mark.parametrize("running", ["nat"], indirect=True)
 def test_replies_under_policy_routing(running, family) -> None:
-    """They are taken out at FORWARD and sent by the virtual address's route (snat_reroute), whatever their size."""
+    """They are taken out at FORWARD and sent by the virtual address's route (snat_reroute), in segments."""
+    lab, vip = running.lab, running.vip(family)
     rule = ["ip", f"-{family}", "rule"]
-    by = ["from", running.vip(family), "lookup", "main", "priority", "100"]
-    running.lab.check("director", [*rule, "add", *by])
+    by = ["from", vip, "lookup", "main", "priority", "100"]
+    before = reassembled(lab, family)
+    lab.check("director", [*rule, "add", *by])
     try:
-        _, there, here = running.lab.call("client", clients.download, running.vip(family), SIZE, timeout=120)
+        _, there, here = lab.call("client", clients.download, vip, SIZE, timeout=120)
     finally:
-        running.lab.check("director", [*rule, "delete", *by])
+        lab.check("director", [*rule, "delete", *by])
     assert there == here
+    assert reassembled(lab, family) == before
 
 
 def test_parallel(running, family) -> None:
