@@ -139,6 +139,32 @@ static int of_no_conn(struct uvs_fastpath *f, const struct uvs_iphdr *h)
 	return UVS_STEP_SLOW;
 }
 
+/* FNV-1a; who makes others' addresses meet here has their datagrams looked at by the hook path. */
+static uint32_t hash_of(const uint8_t *ends, uint32_t len)
+{
+	uint32_t hash = 2166136261u;
+
+	while (len--)
+		hash = (hash ^ *ends++) * 16777619u;
+	return (hash ^ hash >> 16) % UVS_FRAGMENTED;
+}
+
+void uvs_fastpath_fragmented(struct uvs_fastpath *f, const uint8_t *ends, uint32_t len, int by)
+{
+	f->fragmented += (uint32_t)by;
+	f->fragmented_by[hash_of(ends, len)] += (uint16_t)by;
+}
+
+/* May it have come in fragments, so that it has to leave in such (frag_max)? */
+static int in_fragments(const struct uvs_fastpath *f, const struct uvs_packet *p)
+{
+	const int v4 = p->iph.af == UVS_AF_INET;
+
+	if (p->len > f->whole || !f->fragmented)
+		return p->len > f->whole;
+	return f->fragmented_by[hash_of(p->data + (v4 ? IP4_SADDR : IP6_SADDR), v4 ? 8 : 32)];
+}
+
 int uvs_fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_t now, struct uvs_way *way)
 {
 	const struct uvs_iphdr *h = &p->iph;
@@ -146,7 +172,7 @@ int uvs_fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_
 
 	if (f->flags & UVS_FAST_OFF || hook == UVS_LOCAL_OUT || !is_plain(h))
 		return UVS_STEP_SLOW;
-	if (hook == UVS_LOCAL_IN && h->protocol != IP_TCP && f->flags & UVS_FAST_FRAGMENTS)
+	if (hook == UVS_LOCAL_IN && h->protocol != IP_TCP && in_fragments(f, p))
 		return UVS_STEP_SLOW;
 	c = uvs_conn_out_get(f->table, h);
 	if (c)

@@ -31,16 +31,23 @@ struct uvs_nexthop {
 #define UVS_FAST_PE 2 /* a server's datagram may begin a connection (persistence engines) */
 #define UVS_FAST_NAT_ICMP 4 /* a server's packet of no connection may be answered (nat_icmp_send) */
 #define UVS_FAST_REROUTE 8 /* a reply goes by the route from its new source (snat_reroute) */
-#define UVS_FAST_FRAGMENTS 16 /* datagrams come in fragments that are put together for us */
-#define UVS_FAST_SLOPPY_TCP 32 /* any segment may open a connection (sloppy_tcp, sloppy_sctp) */
-#define UVS_FAST_SLOPPY_SCTP 64
+#define UVS_FAST_SLOPPY_TCP 16 /* any segment may open a connection (sloppy_tcp, sloppy_sctp) */
+#define UVS_FAST_SLOPPY_SCTP 32
+
+#define UVS_FRAGMENTED 65536
 
 struct uvs_fastpath {
 	struct uvs_table *table;
 	const struct uvs_nexthop *nexthops; /* UVS_NEXTHOPS rows, by slot */
 	uint32_t flags; /* UVS_FAST_* */
 	uint64_t why[UVS_WHY_MAX]; /* packets that were done here, by reason */
+	uint32_t whole; /* a longer datagram came in fragments, seen or not */
+	uint32_t fragmented; /* datagrams whose fragments were seen, and that did not come yet (frag_max) */
+	uint16_t fragmented_by[UVS_FRAGMENTED]; /* the same by a hash of their addresses */
 };
+
+/* `by` more datagrams from and to these addresses came in fragments: source and destination, `len` bytes in all. */
+void uvs_fastpath_fragmented(struct uvs_fastpath *f, const uint8_t *ends, uint32_t len, int by);
 
 enum uvs_step {
 	UVS_STEP_SLOW, /* to the hook path; nothing was touched */

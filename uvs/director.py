@@ -24,7 +24,7 @@ from uvs.control.server import Server
 from uvs.diverted import Diverted
 from uvs.egress import Egress, FragmentWatch
 from uvs.egress.fragments import FORGET_S
-from uvs.engine.core import Conn, Fast, FastPath, Table, Why
+from uvs.engine.core import Conn, FastPath, Table, Why
 from uvs.errors import UserError
 from uvs.ipvs.estimator import ROW_NS
 from uvs.ipvs.hooks import fast_flags, nf_hook
@@ -262,6 +262,7 @@ class Director:
             self._add_driver(NetfilterQueueDriver(self.queue, self._packet))
             return
         self.fastpath = FastPath(self.ipvs.table, self.egress.nexthops)
+        self.fragments.sizes.count = self.fastpath.fragmented
         for queue, gso in ((self.queue, False), (self.queue + 1, True)):
             self._add_driver(
                 NativeDriver(
@@ -279,12 +280,13 @@ class Director:
     def _begin_batch(self) -> None:
         """What the fast path has to leave to the hook path now; fragments came before their datagrams."""
         self.fragments.drain_all()
-        self.fastpath.flags = fast_flags(self.ipvs) | (Fast.FRAGMENTS if self.fragments.sizes else 0)
+        self.fastpath.flags = fast_flags(self.ipvs)
+        self.fastpath.whole = self.egress.smallest_mtu
 
     def _end_batch(self, refusal: tuple[int, int] | None) -> None:
         self.fastpath.take_counts(self.ipvs.why)
         if refusal:
-            self.egress.refused(*refusal)
+            self.egress.refused(refusal[0])
 
     def _packet(self, hook: int, data: bytes, mark: int, indev: int, gso: bool) -> bool | bytes | Marked:
         skb = self.skb

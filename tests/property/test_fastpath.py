@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scapy.layers.inet import IP
+from scapy.layers.inet import IP, fragment
 from scapy.layers.sctp import SCTP, SCTPChunkCookieAck, SCTPChunkData, SCTPChunkInit
 from support.lies import KNOBS, director, steps
 from support.world import CIP, CIP6, RIP, RIP6, VIP, VIP6, Outcome, World, dissect, tcp, udp
 
+from uvs.egress.fragments import Sizes
 from uvs.engine.core import FastPath, NextHop, NextHops, Packet, Step, Why
 from uvs.ipvs.hooks import fast_flags
 from uvs.ipvs.skb import Hook, Verdict
@@ -27,6 +28,7 @@ class FastWorld(World):
         self.fastpath = FastPath(self.table, self.hops)
         self.packet = Packet()
         self.fast = 0
+        self.whole = 1 << 16  # no datagram comes in fragments
 
     def at(self, hook: Hook, packet: Any, mark: int = 0, indev: int = 2, gso: bool = False) -> Outcome:
         for index in list(self.routes.rows):
@@ -34,6 +36,7 @@ class FastWorld(World):
             quick = route is not None and not route.local
             self.hops.put(index, NextHop(1, route.mtu) if route and quick else None, quick)
         self.fastpath.flags = fast_flags(self.ipvs)
+        self.fastpath.whole = self.whole
         if gso or self.packet.load(bytes(packet), mark):
             return super().at(hook, packet, mark, indev, gso)
         step, index, _ = self.fastpath.step(self.packet, hook, self.now)
@@ -170,3 +173,38 @@ def test_a_row_that_is_gone() -> None:
     world.hops.put(conn.nexthop + 65536, NextHop(1, 1500), True)
     assert world.packet.load(bytes(tcp(CIP, 1024, VIP, 80, "A"))) == 0
     assert world.fastpath.step(world.packet, Hook.LOCAL_IN, world.now) == (Step.SLOW, 0, 0)
+
+
+def datagram(size: int, ident: int) -> Any:
+    packet = udp(CIP, 2000, VIP, 53, b"x" * size)
+    packet.id = ident
+    return packet
+
+
+@pytest.mark.parametrize(
+    ("pieces", "packet", "fast"),
+    [
+        ((), datagram(1000, 7), True),
+        ((), datagram(1473, 7), False),  # longer than the link it came by
+        ((7,), datagram(1000, 7), False),
+        ((7, 7), datagram(1000, 7), False),
+        ((8,), udp(CIP6, 2000, VIP6, 53), True),
+    ],
+    ids=["none", "unseen", "one", "two", "another's"],
+)
+def test_what_came_in_fragments(pieces: tuple[int, ...], packet: Any, fast: bool) -> None:
+    """It leaves in such: the hook path's. Others are not kept from the fast path."""
+    world, sizes = FastWorld(director()), Sizes()
+    world.whole = 1500
+    sizes.count = world.fastpath.fragmented
+    world.ipvs.largest_fragment = lambda head, indev: sizes.largest(head, world.whole)
+    world.local_in(datagram(1, 1))
+    world.local_in(udp(CIP6, 2000, VIP6, 53))
+    for ident in pieces:
+        for part in fragment(datagram(1000, ident), 600):
+            sizes.fragment(bytes(part))
+    before = world.fast
+    world.local_in(packet)
+    assert world.fast == before + fast
+    world.local_in(datagram(1000, 9))
+    assert world.fast == before + fast + (pieces != (8,)), "what was asked for is forgotten"

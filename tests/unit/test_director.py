@@ -9,13 +9,12 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from scapy.layers.inet import IP
 from support.world import World
 
 from uvs.control.credentials import Access
 from uvs.director import Director, _explain
 from uvs.egress import FragmentWatch
-from uvs.engine.core import Fast, Why
+from uvs.engine.core import FastPath, NextHops, Table, Why
 from uvs.netfilter.tool import NetfilterError
 
 
@@ -47,20 +46,13 @@ def test_packets_that_the_queue_cut_are_counted_by_their_reason():
     assert director.ipvs.why[Why.CUT] == 3
 
 
-def test_only_a_datagram_in_pieces_keeps_others_from_the_fast_path():
+def test_what_the_fast_path_knows_of_fragments():
+    """Datagrams are kept from it where one may have come in fragments, not everywhere."""
     director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1, access=Access())
-    world = World()
-    director.ipvs, director.fastpath, director.fragments = world.ipvs, Mock(), FragmentWatch()
-    first = bytes(IP(src="10.0.0.9", dst="10.0.0.1", proto=17, id=7, flags="MF") / bytes(1000))
-    for arrives, flags in ((None, Fast(0)), (first, Fast.FRAGMENTS)):
-        if arrives:
-            director.fragments.sizes.fragment(arrives)
-        director._begin_batch()
-        assert director.fastpath.flags == flags
-    assert director.fragments.largest(first[:40]) == 1020
+    director.fragments, director.fastpath = FragmentWatch(), FastPath(Table(None, 1), NextHops())
+    director.ipvs, director.egress = World().ipvs, Mock(smallest_mtu=1500)
     director._begin_batch()
-    assert director.fastpath.flags == 0
-    world.close()
+    assert (director.fastpath.flags, director.fastpath.whole) == (0, 1500)
 
 
 def test_a_flow_keeps_its_label_and_its_port():

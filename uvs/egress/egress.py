@@ -77,6 +77,7 @@ class Egress:
         self._failures: list[bytes] = []  # addresses that `_found` has no route to
         self._neighbours: dict[tuple[int, bytes], Neighbour] = {}
         self._links: dict[int, LinkAnswer | None] = {}
+        self._smallest_mtu: int | None = None  # of them; None: to be looked for
         self._types: dict[bytes, int] = {}
         self._pmtu: dict[bytes, tuple[int, int]] = {}
         self._stale: dict[Row, None] = {}
@@ -167,6 +168,13 @@ class Egress:
         link = self._link(ifindex) if ifindex else None
         return link.mtu if link else 0
 
+    @property
+    def smallest_mtu(self) -> int:
+        """Of the devices that packets are known to come or go by, bytes; 0: of none."""
+        if self._smallest_mtu is None:
+            self._smallest_mtu = min((link.mtu for link in self._links.values() if link), default=0)
+        return self._smallest_mtu
+
     # ---- sending
 
     def send(self, index: int, data: bytes, largest: int = 0) -> None:
@@ -245,7 +253,7 @@ class Egress:
 
     def _ask(self, neighbour: Neighbour) -> None:
         """NTF_USE: resolve or confirm. What comes of it is an event."""
-        neighbour.asked = True
+        neighbour.ask(True)
         self._asked.append(neighbour)
         self._kernel.use(neighbour.ifindex, neighbour.af, neighbour.addr)
 
@@ -277,10 +285,10 @@ class Egress:
         """The sockets that packets leave by, for the engine's fast path."""
         return self._injector
 
-    def refused(self, index: int, err: int) -> None:
-        """The fast path could not send by row `index`: errno `err`."""
+    def refused(self, index: int) -> None:
+        """The fast path could not send by row `index`, and counted it: no queue was full."""
         if row := self._rows.get(index):
-            self._failed(row, err)
+            self._stale[row] = None
 
     # ---- rows
 
@@ -385,6 +393,7 @@ class Egress:
     def _link(self, ifindex: int) -> LinkAnswer | None:
         if ifindex not in self._links:
             self._links[ifindex] = self._kernel.link(ifindex)
+            self._smallest_mtu = None
         return self._links[ifindex]
 
     def _supported(self, link: LinkAnswer) -> bool:
@@ -428,6 +437,7 @@ class Egress:
                 if event is None:
                     log.warning("netlink events were lost: reading all next hops again")
                     self._links.clear()
+                    self._smallest_mtu = None
                     for neighbour in tuple(self._neighbours.values()):
                         self._read_neighbour(neighbour)
                 self._policy = None
@@ -438,6 +448,7 @@ class Egress:
     def _link_changed(self, event: LinkAnswer | netlink.LinkChange) -> None:
         if self._links.get(event.ifindex, event) == event:
             return  # nothing new, or no row goes there (routes by a new device have events of their own)
+        self._smallest_mtu = None
         if isinstance(event, LinkAnswer):
             self._links[event.ifindex] = event
         else:
@@ -487,7 +498,7 @@ class Egress:
     def _each_second(self, now_ns: int) -> None:
         asked, self._asked = self._asked, []
         for neighbour in asked:
-            neighbour.asked = False
+            neighbour.ask(False)
             if neighbour.waiting:
                 self._ask(neighbour)
         self._forget_failures()

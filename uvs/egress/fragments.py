@@ -55,13 +55,15 @@ class Sizes:
     """
 
     def __init__(self) -> None:
+        # Told of each datagram that is remembered (1) or forgotten (-1): both addresses, packed.
+        self.count: Callable[[bytes, int], None] = lambda ends, by: None
         self._largest: OrderedDict[bytes, list[int]] = OrderedDict()
         self._whole: OrderedDict[tuple[bytes, int], bytes] = OrderedDict()
         self._old = dict(self._largest)  # what was there at the last forget()
 
-    def __bool__(self) -> bool:
-        """Is there a datagram in pieces that nobody has asked for yet?"""
-        return bool(self._largest)
+    def __len__(self) -> int:
+        """Datagrams in pieces that nobody has asked for yet."""
+        return len(self._largest)
 
     def forget(self) -> None:
         """Forget what was there at the last call already: of datagrams not for us, or that were never whole.
@@ -71,6 +73,7 @@ class Sizes:
         for key, found in self._old.items():
             if self._largest.get(key) is found:
                 del self._largest[key]
+                self.count(_ends(key), -1)
         for whole, key in list(self._whole.items()):
             if key not in self._largest:
                 del self._whole[whole]
@@ -111,7 +114,10 @@ class Sizes:
         else:
             key = self._whole.pop((head[8:40], int.from_bytes(head[4:6], "big")), None)
         found = self._largest.pop(key, None) if key is not None else None
-        return found[0] if found else 0
+        if key is None or found is None:
+            return 0
+        self.count(_ends(key), -1)
+        return found[0]
 
     def _add(self, key: bytes, size: int) -> None:
         found = self._largest.get(key)
@@ -119,8 +125,9 @@ class Sizes:
             found[0] = max(found[0], size)
             return
         self._largest[key] = [size]
+        self.count(_ends(key), 1)
         if len(self._largest) > KEPT:
-            self._largest.popitem(last=False)
+            self.count(_ends(self._largest.popitem(last=False)[0]), -1)
 
 
 def _length(head: bytes) -> int:
@@ -129,6 +136,10 @@ def _length(head: bytes) -> int:
 
 def _v4(head: bytes) -> bytes:
     return head[12:20] + head[4:6] + head[9:10]
+
+
+def _ends(key: bytes) -> bytes:
+    return key[:8] if len(key) < 32 else key[:32]
 
 
 class FragmentWatch:

@@ -55,6 +55,12 @@ class Neighbour:
         for row in self.rows:
             row.aim()
 
+    def ask(self, asked: bool) -> None:
+        """Was the kernel asked lately? Until it answers the address is used, as the kernel does it."""
+        self.asked = asked
+        for row in self.rows:
+            row.hasten()
+
 
 def way(addr: bytes, saddr: bytes, mark: int) -> bytes:
     """The key of a way to an address from a source, under a mark."""
@@ -117,9 +123,16 @@ class Row:
             self.hop, self.quick = None, False
         else:
             eth = neighbour.lladdr + link.lladdr + ETHERTYPE[self.af]
-            self.hop, self.quick = NextHop(link.ifindex, self.mtu, eth), neighbour.sure
+            self.hop, self.quick = NextHop(link.ifindex, self.mtu, eth), neighbour.sure or neighbour.asked
         if self.table:
             self.table.hops.put(self.index, self.hop, self.quick)
+
+    def hasten(self) -> None:
+        """Make `quick` alone true to the neighbour."""
+        neighbour = self.neighbour
+        self.quick = self.hop is not None and (neighbour is None or neighbour.sure or neighbour.asked)
+        if self.table:
+            self.table.hops.hasten(self.index, self.quick)
 
 
 def static_lladdr(link: LinkAnswer) -> bytes | None:

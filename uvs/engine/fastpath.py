@@ -24,7 +24,6 @@ class Fast(enum.IntFlag):
     PE = lib.UVS_FAST_PE
     NAT_ICMP = lib.UVS_FAST_NAT_ICMP
     REROUTE = lib.UVS_FAST_REROUTE
-    FRAGMENTS = lib.UVS_FAST_FRAGMENTS
     SLOPPY_TCP = lib.UVS_FAST_SLOPPY_TCP
     SLOPPY_SCTP = lib.UVS_FAST_SLOPPY_SCTP
 
@@ -103,6 +102,10 @@ class NextHops:
         ffi.memmove(ffi.addressof(slot), hop._c, ffi.sizeof("struct uvs_nexthop"))
         slot.index, slot.quick = index, quick
 
+    def hasten(self, index: int, quick: bool) -> None:
+        """May the fast path use row `index`, which leads where it did?"""
+        self._c[index % lib.UVS_NEXTHOPS].quick = quick
+
     def remove(self, index: int) -> None:
         """Row `index` is gone."""
         slot = self._c[index % lib.UVS_NEXTHOPS]
@@ -128,6 +131,19 @@ class FastPath:
     def flags(self, value: int) -> None:
         self._c.flags = value
 
+    @property
+    def whole(self) -> int:
+        """A datagram of more bytes came in fragments, seen or not."""
+        return self._c.whole  # type: ignore[no-any-return]
+
+    @whole.setter
+    def whole(self, value: int) -> None:
+        self._c.whole = value
+
+    def fragmented(self, ends: bytes, by: int) -> None:
+        """`by` more datagrams from and to these addresses (both, packed) came in fragments."""
+        lib.uvs_fastpath_fragmented(self._c, ends, len(ends), by)
+
     def step(self, packet: Packet, hook: int, now: int) -> Done:
         """One packet that was loaded, at a hook (NF_INET_*)."""
         step = Step(lib.uvs_fastpath(self._c, packet._c, hook, now, self._way))
@@ -144,4 +160,4 @@ class FastPath:
                 counts[reason] = 0
 
 
-_GIVEN = (Why.FORWARDED, Why.REPLY, Why.NO_CONN, Why.NOT_SYN)
+_GIVEN = (Why.FORWARDED, Why.REPLY, Why.NO_CONN, Why.NOT_SYN, Why.NO_ROUTE, Why.SEND)

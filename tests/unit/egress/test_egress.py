@@ -554,3 +554,54 @@ def test_rules_are_asked_for_once_and_after_each_change(world: World) -> None:
     world.happens(AnyChange())
     assert world.egress.policy is True
     assert world.asked.count(("rules", None)) == 2
+
+
+def test_a_neighbour_in_doubt_is_asked_for_once_a_second_and_used(world: World) -> None:
+    """The kernel takes seconds to confirm an address (delay_first_probe_time): the fast path goes on meanwhile."""
+    world.known(neighbour(netlink.NUD_STALE))
+    index = world.find().index
+    row = world.egress.nexthops._c[index]
+    assert not row.quick
+    for second in (1, 2):
+        for _ in range(3):
+            world.egress.send(index, b"x")
+        assert row.quick
+        assert world.uses() == second
+        world.egress.tick(second * SECOND)
+        assert not row.quick
+    world.egress.send(index, b"x")
+    world.happens(neighbour(netlink.NUD_REACHABLE))
+    world.egress.tick(9 * SECOND)
+    assert row.quick
+    world.happens(neighbour(netlink.NUD_FAILED, b""))
+    assert not row.quick
+    world.egress.send(index, b"x")
+    assert not row.quick, "what waits is no reason to send"
+    assert len(world.sent) == 7
+
+
+def test_a_row_that_the_fast_path_could_not_send_by(world: World) -> None:
+    """The event that explains it may have been lost: its route is asked for again."""
+    world.known(neighbour(netlink.NUD_REACHABLE))
+    index = world.find().index
+    world.links[ETH0] = None
+    del world.routes[SERVER]
+    world.egress.refused(index)
+    world.egress.tick(SECOND)
+    assert world.egress.at(index) is None
+    assert not world.egress.nexthops._c[index].quick
+    world.egress.refused(index)
+
+
+def test_the_smallest_mtu(world: World) -> None:
+    """Of the devices that a packet came or went by."""
+    assert world.egress.smallest_mtu == 0
+    world.find()
+    assert world.egress.smallest_mtu == 1500
+    world.links[ETH1] = link(ETH1, mtu=1400)
+    assert world.egress.link_mtu(ETH1) == 1400
+    assert world.egress.smallest_mtu == 1400
+    world.happens(link(ETH1, mtu=9000))
+    assert world.egress.smallest_mtu == 1500
+    world.happens(LinkChange(ETH0))
+    assert world.egress.smallest_mtu == 1500

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from ipaddress import ip_address
+
 import pytest
 from scapy.layers.inet import IP, UDP, fragment
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, fragment6
@@ -54,6 +57,30 @@ def test_what_nobody_asks_for_is_forgotten(make) -> None:
     assert not sizes
     sizes.forget()
     assert not sizes._whole
+
+
+@pytest.mark.parametrize("make", [v4, v6])
+def test_the_engine_is_told_whose_datagrams_are_remembered(make) -> None:
+    sizes = Sizes()
+    counted: Counter[bytes] = Counter()
+
+    def count(ends: bytes, by: int) -> None:
+        counted[ends] += by
+
+    sizes.count = count
+    addresses = b"".join(ip_address(a).packed for a in ((A, B) if make is v4 else (A6, B6)))
+    for ident in (7, 7, 8):
+        for part in make(ident, 3000 + ident)[1]:
+            sizes.fragment(part[:SNAP])
+    assert counted == {addresses: len(sizes)} == {addresses: 2}
+    sizes.largest(make(7, 3007)[0][:40])
+    assert counted == {addresses: 1}
+    sizes.forget()
+    sizes.forget()
+    assert counted == {addresses: 0}
+    for ident in range(KEPT + 3):
+        sizes.fragment(make(ident)[1][0][:SNAP])
+    assert counted == {addresses: KEPT}
 
 
 @pytest.mark.parametrize("make", [v4, v6])
