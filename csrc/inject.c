@@ -22,6 +22,7 @@ _Static_assert(UVS_ETH_HLEN == ETH_HLEN, "linux/if_ether.h");
 
 #define SEND_BUFFER (4 << 20)
 #define TCP_CHECK 16 /* where the checksum stands in a TCP header (RFC 9293 3.1) */
+#define TCP_CWR 0x80
 
 static int open_socket(int type, uint32_t mark)
 {
@@ -141,6 +142,8 @@ static void offload(struct virtio_net_hdr *vnet, const struct uvs_frame *f)
 	}
 	if (f->way.gso_size) {
 		vnet->gso_type = p->iph.af == UVS_AF_INET ? UVS_GSO_TCPV4 : UVS_GSO_TCPV6;
+		if (p->iph.tcp_flags & TCP_CWR) /* of the first segment only (RFC 3168 6.1.2) */
+			vnet->gso_type |= VIRTIO_NET_HDR_GSO_ECN;
 		vnet->gso_size = (uint16_t)f->way.gso_size;
 		vnet->hdr_len = (uint16_t)(ethlen + p->iph.end - p->iph.segment);
 	}

@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE /* recvmmsg */
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -95,16 +96,55 @@ struct uvs_nfq_info *uvs_nfq_info(struct uvs_nfq *q)
 
 /* ------------------------------------------------------------------ what goes out */
 
+static int take(struct uvs_nfq *q, struct iovec *pieces, uint32_t n)
+{
+	struct msghdr msg = { .msg_iov = pieces, .msg_iovlen = n };
+
+	return sendmsg(q->fd, &msg, MSG_NOSIGNAL) >= 0;
+}
+
+/* A packet without a verdict would stay in the queue for good: one whose content is too much for the socket, or
+ * for the kernel's memory now, is dropped. */
+static void say_each(struct uvs_nfq *q)
+{
+	uint32_t i, at = 0, end;
+
+	for (i = 0; i < q->saying; i++, at = end) {
+		struct said *v = &q->said[i];
+
+		for (end = at + 1; end < q->pieces && q->out[end].iov_base != v + 1; end++)
+			;
+		if (take(q, &q->out[at], end - at))
+			continue;
+		q->info.unsaid++;
+		v->hdr.verdict = htonl(NF_DROP);
+		v->nlh.nlmsg_len = offsetof(struct said, mark_attr);
+		q->out[at].iov_len = v->nlh.nlmsg_len;
+		take(q, &q->out[at], 1);
+	}
+}
+
 static void say(struct uvs_nfq *q)
 {
-	struct msghdr msg = { .msg_iov = q->out, .msg_iovlen = q->pieces };
-
-	if (q->saying && sendmsg(q->fd, &msg, MSG_NOSIGNAL) < 0)
-		q->info.unsaid += q->saying;
+	if (q->saying && !take(q, q->out, q->pieces))
+		say_each(q);
 	q->saying = q->pieces = q->bytes = 0;
 }
 
-static void send_frames(struct uvs_nfq *q, const struct uvs_inject *s)
+/* What became of a frame that was not sent, as of one of the hook path (Egress._failed() of uvs/egress). */
+static void refused(struct uvs_nfq *q, struct uvs_fastpath *f, const struct uvs_frame *frame)
+{
+	const int err = frame->err, gone = err == ENETDOWN || err == ENXIO || err == ENODEV;
+
+	q->info.refused++;
+	f->why[gone ? UVS_WHY_NO_ROUTE : UVS_WHY_SEND]++;
+	if (err != ENOBUFS && err != EAGAIN) {
+		q->info.nexthop = frame->way.nexthop->index;
+		q->info.err = err;
+	}
+}
+
+static void send_frames(struct uvs_nfq *q, struct uvs_fastpath *f, const struct uvs_inject *s)
 {
 	uint32_t i;
 
@@ -112,13 +152,8 @@ static void send_frames(struct uvs_nfq *q, const struct uvs_inject *s)
 		return;
 	uvs_inject_frames(s, q->frame, q->frames);
 	for (i = 0; i < q->frames; i++) {
-		if (!q->frame[i].err)
-			continue;
-		q->info.refused++;
-		if (q->frame[i].err != ENOBUFS && q->frame[i].err != EAGAIN) {
-			q->info.nexthop = q->frame[i].way.nexthop->index;
-			q->info.err = q->frame[i].err;
-		}
+		if (q->frame[i].err)
+			refused(q, f, &q->frame[i]);
 	}
 	q->frames = 0;
 }
@@ -185,10 +220,10 @@ static int read_message(const uint8_t *msg, size_t len, struct uvs_queued *p, ui
 
 	memset(p, 0, sizeof(*p));
 	*caplen = *info = 0;
-	if (len < at || nlh->nlmsg_len > len ||
-	    nlh->nlmsg_type != (NFNL_SUBSYS_QUEUE << 8 | NFQNL_MSG_PACKET))
+	if (len < at || nlh->nlmsg_type != (NFNL_SUBSYS_QUEUE << 8 | NFQNL_MSG_PACKET))
 		return 0;
-	len = nlh->nlmsg_len;
+	if (nlh->nlmsg_len < len) /* else it was cut: its head says whose verdict is due */
+		len = nlh->nlmsg_len;
 	while (at + NLA_HDRLEN <= len) {
 		const struct nlattr *a = (const struct nlattr *)(msg + at);
 		const uint8_t *value = msg + at + NLA_HDRLEN;
@@ -225,6 +260,8 @@ uint32_t uvs_nfq_receive(struct uvs_nfq *q)
 	uint32_t i, room;
 	int n;
 
+	if (q->at < q->received) /* something went wrong before they were done */
+		return q->received - q->at;
 	for (i = 0; i < q->received; i++) /* nobody may touch what stood there; the kernel may */
 		uvs_packet_buffer(q->packet[i], &room);
 	q->received = q->at = 0;
@@ -244,6 +281,7 @@ static int one(struct uvs_nfq *q, struct uvs_fastpath *f, uint32_t i, struct uvs
 	struct uvs_packet *p = q->packet[i];
 	struct uvs_way way;
 	uint32_t caplen, info;
+	int why;
 
 	if (!read_message(msg, q->in[i].msg_len, slow, &caplen, &info))
 		return 0;
@@ -255,11 +293,12 @@ static int one(struct uvs_nfq *q, struct uvs_fastpath *f, uint32_t i, struct uvs
 		collect(q, slow->id, NF_DROP, NULL, 0, 0, 0);
 		return 0;
 	}
-	if (uvs_packet_at(p, (uint32_t)(slow->data - msg), slow->len, slow->mark))
+	why = uvs_packet_at(p, (uint32_t)(slow->data - msg), slow->len, slow->mark);
+	slow->len = p->len; /* no more than the datagram */
+	if (why)
 		return 1;
 	p->partial = !!(info & NFQA_SKB_CSUMNOTREADY) && p->iph.protocol == IPPROTO_TCP;
 	p->gso = slow->gso = !!(info & NFQA_SKB_GSO) && p->iph.protocol == IPPROTO_TCP;
-	slow->len = p->len; /* no more than the datagram */
 	switch (uvs_fastpath(f, p, slow->hook, q->now, &way)) {
 	case UVS_STEP_SLOW: uvs_csum_finish(p); return 1;
 	case UVS_STEP_ACCEPT: collect(q, slow->id, NF_ACCEPT, NULL, 0, 0, 0); break;
@@ -280,7 +319,7 @@ int uvs_nfq_run(struct uvs_nfq *q, struct uvs_fastpath *f, const struct uvs_inje
 
 	while (!found && q->at < q->received)
 		found = one(q, f, q->at++, slow);
-	send_frames(q, s);
+	send_frames(q, f, s);
 	say(q);
 	return found;
 }

@@ -75,7 +75,7 @@ struct uvs_nfq_info {
 	uint64_t lost;    /* never handed over: gaps in their ids */
 	uint64_t cut;     /* dropped: not the whole packet was handed over */
 	uint64_t refused; /* dropped: the kernel would not send them */
-	uint64_t unsaid;  /* verdicts that the kernel did not take */
+	uint64_t unsaid;  /* dropped: the kernel did not take the verdict */
 	uint32_t nexthop; /* last one that refused a packet for good, 0: none */
 	int32_t err;      /* why: errno */
 };
@@ -85,7 +85,8 @@ struct uvs_nfq *uvs_nfq_new(int fd, uint16_t queue);
 void uvs_nfq_free(struct uvs_nfq *q);
 struct uvs_nfq_info *uvs_nfq_info(struct uvs_nfq *q);
 
-/* Take the next batch of what waits, once all of the last one is done; never blocks.  How many, 0: none. */
+/* Take the next batch of what waits, unless something of the last one is left; never blocks.  How many are to be
+ * done, 0: none. */
 uint32_t uvs_nfq_receive(struct uvs_nfq *q);
 /* Do what the fast path can of the batch.  1: *slow is one for the hook path; say its verdict and call again,
  * packets keep their order.  0: the batch is done. */

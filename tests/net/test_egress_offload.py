@@ -8,18 +8,25 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from scapy.layers.inet import IP, TCP
 from scapy.layers.inet6 import IPv6
+from support.kernel_queue import SKB_INFO, Kernel, Said
+from support.packets import CLIENT, CPORT, DPORT, SERVER, VIP, VPORT, half, packed
 from support.sandbox import Host, ip, link_up, offloads_off, sandboxed, wait_for
 
 from uvs.engine.core import NextHop, Packet
 from uvs.engine.io import Gso, Injector
+from uvs.netfilter.nfnetlink import attribute
 
 MAC = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 MARK = 0x40000000
 MSS = 1400
+CSUMNOTREADY, GSO = 1, 2  # NFQA_SKB_*
+GSO_ECN = 0x80  # VIRTIO_NET_HDR_GSO_ECN
+SOL_PACKET, PACKET_VNET_HDR = 263, 15
 SEQ = 0xFFFFF000  # wraps within the packet
 
 
@@ -48,13 +55,18 @@ def ones_complement(data: bytes) -> int:
 
 def segments(capture: socket.socket, v: int) -> Iterator[bytes]:
     """IP packets of our TCP flow that have arrived."""
-    while True:
-        try:
-            frame = capture.recv(1 << 17)
-        except BlockingIOError:
-            return
+    for frame in frames(capture):
         if frame[12:14] == (b"\x08\0" if v == 4 else b"\x86\xdd") and frame[14 + (9 if v == 4 else 6)] == 6:
             yield frame[14:]
+
+
+def frames(capture: socket.socket) -> Iterator[bytes]:
+    """Frames that have arrived."""
+    while True:
+        try:
+            yield capture.recv(1 << 17)
+        except BlockingIOError:
+            return
 
 
 @pytest.fixture(name="v", params=[4, 6], ids=["IPv4", "IPv6"])
@@ -63,7 +75,7 @@ def _v(request: pytest.FixtureRequest) -> int:
 
 
 class Wire:
-    def __init__(self) -> None:
+    def __init__(self, offload: bool = False) -> None:
         peer = Host()
         ip(
             f"link add v0 address {MAC[0]} type veth peer name v1 address {MAC[1]} netns {peer.netns}",
@@ -74,7 +86,8 @@ class Wire:
             self.capture = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
             self.capture.bind(("v1", 0))
             self.capture.setblocking(False)
-        offloads_off("v0")
+        if not offload:
+            offloads_off("v0")
         link_up("v0", "v1", peer)
         self.injector = Injector(MARK)
 
@@ -104,6 +117,31 @@ def test_a_64_kib_tcp_packet_arrives_in_segments(v: int) -> None:
         assert len(body) == min(MSS, 64000 - len(payload))
         payload += body
     assert payload == data[at + 20 :]
+
+
+@sandboxed
+def test_a_request_of_many_segments_leaves_as_one() -> None:
+    """By the fast path: how it is to be cut and summed is told with it, and that CWR is the first one's alone."""
+    wire = Wire(offload=True)
+    wire.capture.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
+    request = half(
+        IP(src=CLIENT, dst=VIP, ttl=9) / TCP(sport=CPORT, dport=VPORT, flags="PAC") / os.urandom(5000)
+    )
+    with closing(Kernel(wire.injector, wire.hop(4))) as kernel:
+        kernel.hand(1, request.data, more=attribute(SKB_INFO, struct.pack("!I", CSUMNOTREADY | GSO)))
+        assert kernel.queue.receive() == 1
+        assert list(kernel.queue.packets()) == []
+        assert kernel.said() == [Said(1, False)]
+        assert kernel.queue.info["refused"] == 0
+    frame = wait_for(lambda: next((f for f in frames(wire.capture) if f[22:24] == b"\x08\0"), None), "it")
+    assert struct.unpack_from("=BBHHHH", frame) == (1, Gso.TCPV4 | GSO_ECN, 14 + 40, 536, 14 + 20, 16)
+    packet = Packet()
+    assert packet.load(frame[24:]) == 0
+    packet.partial = 1
+    packet.csum_finish()
+    assert packet.l4_csum_ok()
+    assert (packet.iph.daddr, packet.iph.dport, packet.iph.ttl) == (packed(SERVER), DPORT, 8)
+    assert packet.data[40:] == request.data[40:]
 
 
 @sandboxed

@@ -11,6 +11,7 @@ import select
 import signal
 from collections.abc import Iterator
 from contextlib import closing
+from unittest.mock import Mock
 
 import pytest
 from support.netfilter import (
@@ -29,6 +30,7 @@ from support.netfilter import (
 from support.sandbox import wait_for
 
 from uvs.director import DRIVERS
+from uvs.engine.core import Fast
 from uvs.netfilter import Diversion, NetfilterError, driver, native, netfilterqueue, nfnetlink
 
 pytestmark = needs_net_admin
@@ -68,6 +70,18 @@ def test_handler_that_fails(net: Net, tap: Tap, caplog: pytest.LogCaptureFixture
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     row = nfnetlink.queue_row(QUEUE)  # unreadable in a user namespace
     assert row is None or row[2] == 0, "a packet without verdict"
+
+
+def test_beginning_that_fails(net: Net, caplog: pytest.LogCaptureFixture) -> None:
+    """What came is handled all the same, by the hook path, and the fault is told."""
+    tap = Tap(driver="native")
+    with closing(tap.driver):
+        tap.driver._fastpath.flags = 0  # type: ignore[union-attr]
+        tap.driver._begin = Mock(side_effect=OSError("broken"))  # type: ignore[union-attr]
+        net.udp("client", AF_INET, SERVICE)
+        assert tap.hooks(1) == [LOCAL_IN]
+        assert tap.driver._fastpath.flags == Fast.OFF  # type: ignore[union-attr]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
 def test_verdicts(net: Net, tap: Tap) -> None:

@@ -99,7 +99,7 @@ class Queue:
         self._slow = ffi.new("struct uvs_queued *")
 
     def receive(self) -> int:
-        """Take the next batch of what waits, when the last one is done: how many packets. Never blocks."""
+        """Take the next batch, or what is left of the last one: how many packets. Never blocks."""
         return lib.uvs_nfq_receive(self._c)  # type: ignore[no-any-return]
 
     def packets(self) -> Iterator[Queued]:

@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from uvs.engine.core import FastPath
+from uvs.engine.core import Fast, FastPath
 from uvs.engine.io import PAYLOAD_MAX, Injector, Queue, Queued
 from uvs.netfilter import driver, nfnetlink
 from uvs.netfilter.diversion import queue_taken
@@ -43,6 +43,7 @@ class NativeDriver:
         self._handle, self._begin, self._end = handle, begin, end
         self._failures = Failures()
         self._cut = 0
+        self._fastpath = fastpath
         self._socket = _bind(queue, gso)
         self._socket.setblocking(False)
         self._queue = Queue(self._socket.fileno(), queue, fastpath, injector)
@@ -56,10 +57,17 @@ class NativeDriver:
         queue, left = self._queue, BUDGET
         while left > 0 and (received := queue.receive()):
             left -= received
-            self._begin()
+            self._prepare()
             for packet in queue.packets():
                 queue.verdict(packet.id, *self._verdict(packet))
             self._end(queue.take_refusal())
+
+    def _prepare(self) -> None:
+        try:
+            self._begin()
+        except Exception as error:  # the batch's packets are due all the same: each by the hook path
+            self._failures.add(error)
+            self._fastpath.flags = Fast.OFF
 
     def _verdict(self, packet: Queued) -> tuple[bool, bytes, int | None]:
         if is_cut(packet.data):

@@ -19,6 +19,7 @@ from support.packets import (
     VPORT,
     conn4,
     conn6,
+    half,
     loaded,
     packed,
 )
@@ -33,7 +34,6 @@ from uvs.engine.core import (
     FastPath,
     NextHop,
     NextHops,
-    Packet,
     Step,
     Table,
 )
@@ -102,21 +102,6 @@ def test_segment_size(syns: tuple[int, ...], options: Any, mtu: int, size: int) 
     _, conn = opened(V4, *syns)
     parts = loaded(V4 / tcp(options=options) / DATA).segments(conn, mtu)
     assert (len(dissect(parts[0])[TCP].payload) if parts else 0) == size
-
-
-def half(packet: Any) -> Packet:
-    """As a sender's stack hands it over: the checksum is the sum of the pseudo header."""
-    whole = loaded(packet)
-    ip = dissect(whole.data)
-    l4 = bytes(ip[TCP])
-    ends = whole.iph.saddr + whole.iph.daddr
-    pseudo = ends + len(l4).to_bytes(4, "big") + bytes([0, 0, 0, 6])
-    total = sum(int.from_bytes(pseudo[i : i + 2], "big") for i in range(0, len(pseudo), 2))
-    while total >> 16:
-        total = (total >> 16) + (total & 0xFFFF)
-    whole.view[whole.iph.len + 16 : whole.iph.len + 18] = total.to_bytes(2, "big")
-    whole.partial = 1
-    return whole
 
 
 @FAMILIES

@@ -1,0 +1,91 @@
+"""The kernel's end of a queue, on a socket of the test's own: hands packets over, reads verdicts."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import NamedTuple
+
+from support.packets import CLIENT, CPORT, DPORT, SERVER, VIP, VPORT, packed
+from uvs.engine.core import AF_INET, DestFlag, FastPath, NextHop, NextHops, Table
+from uvs.engine.io import Injector, Queue, ffi
+from uvs.netfilter.nfnetlink import NFNL_SUBSYS_QUEUE, attribute, message
+
+PACKET, VERDICT = NFNL_SUBSYS_QUEUE << 8, NFNL_SUBSYS_QUEUE << 8 | 1
+PACKET_HDR, VERDICT_HDR, MARK, PAYLOAD, CAP_LEN, SKB_INFO = 1, 2, 3, 10, 13, 14
+LOCAL_IN, FORWARD = 1, 2
+NEXT_HOP = 5
+QUEUE = 71
+
+
+class Said(NamedTuple):
+    id: int
+    accept: bool
+    payload: bytes = b""
+    mark: int | None = None
+
+
+class Closed:
+    """An injector whose sockets are closed: whatever is sent is refused."""
+
+    def __init__(self) -> None:
+        self._c = ffi.new("struct uvs_inject *", {"raw": -1, "cooked": -1})
+
+
+class Kernel:
+    """The other end of the socket; a connection is known, whose server is reached by NEXT_HOP, which is `hop`."""
+
+    def __init__(self, injector: Injector | Closed | None = None, hop: NextHop | None = None) -> None:
+        self.socket, self.ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        for each in (self.socket, self.ours):
+            each.setblocking(False)
+        self.table = Table(None, 10)
+        dest = self.table.dest_new()
+        assert dest
+        dest.flags = DestFlag.AVAILABLE
+        conn = self.table.conn_new(
+            AF_INET, 6, packed(CLIENT), CPORT, packed(VIP), VPORT, AF_INET, packed(SERVER), DPORT, 0, 0,
+            dest.index, 0,
+        )  # fmt: skip
+        assert conn
+        conn.nexthop = NEXT_HOP
+        hops = NextHops()
+        hops.put(NEXT_HOP, hop or NextHop(1, 1500), True)
+        self.fastpath = FastPath(self.table, hops)
+        self.queue = Queue(self.ours.fileno(), QUEUE, self.fastpath, injector or Closed())  # type: ignore[arg-type]
+
+    def hand(self, number: int, data: bytes, hook: int = LOCAL_IN, more: bytes = b"") -> None:
+        """A packet, as nfqnl_build_packet_message() puts it."""
+        body = attribute(PACKET_HDR, struct.pack("!IHB", number, 0x800, hook)) + more
+        self.socket.send(message(PACKET, 0, AF_INET, QUEUE, body + attribute(PAYLOAD, data)))
+
+    def said(self) -> list[Said]:
+        """The verdicts since the last call."""
+        said = []
+        while True:
+            try:
+                text = self.socket.recv(1 << 20)
+            except BlockingIOError:
+                return said
+            while text:
+                length, kind = struct.unpack_from("=IH", text)
+                assert kind == VERDICT
+                assert struct.unpack_from("!H", text, 18) == (QUEUE,)
+                said.append(verdict(text[20:length]))
+                text = text[length + 3 & ~3 :]
+
+    def close(self) -> None:
+        self.socket.close()
+        self.ours.close()
+
+
+def verdict(body: bytes) -> Said:
+    found: dict[int, bytes] = {}
+    while body:
+        length, kind = struct.unpack_from("=HH", body)
+        found[kind] = body[4:length]
+        body = body[length + 3 & ~3 :]
+    word, number = struct.unpack("!II", found[VERDICT_HDR])
+    mark = struct.unpack("!I", found[MARK])[0] if MARK in found else None
+    return Said(number, bool(word), found.get(PAYLOAD, b""), mark)
