@@ -18,14 +18,13 @@ from importlib.resources import files
 from pathlib import Path
 
 from uvs.control.client import Client, Unreachable
-from uvs.control.paths import default_socket
+from uvs.control.paths import check_socket, default_socket
 from uvs.errors import UserError
 
 CANNOT, NOT_FOUND = 126, 127  # as env(1) and shells have them
 LIBRARY = "preload.so"
 TIMEOUT_S = 10.0
 RESTART_S = 2.0
-SOCKET_MAX = 107  # sun_path
 _INTERPRETERS = 4  # of scripts that name scripts, as the kernel follows them (BINPRM_MAX_RECURSION)
 _PT_INTERP = 3
 
@@ -198,8 +197,10 @@ def with_shim(
 ) -> dict[str, str]:
     """The environment in which programs find the shim, and the shim the director; times in seconds."""
     path = os.path.abspath(socket)
-    if len(os.fsencode(path)) > SOCKET_MAX:
-        raise UserError(f"{path}: a socket's path has at most {SOCKET_MAX} bytes: set UVS_SOCKET")
+    try:
+        check_socket(path)
+    except OSError as e:
+        raise UserError(str(e.strerror)) from None
     before = environ.get("LD_PRELOAD", "")
     name = str(shim)
     if any(c in name for c in " :\t\n"):

@@ -20,7 +20,7 @@ from uvs.control import extension, messages, netlink
 from uvs.control.connfilter import ConnFilter
 from uvs.control.messages import Attr, Cmd, DestEntry, ServiceEntry, Stats
 from uvs.control.netlink import NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, Attrs
-from uvs.control.paths import default_socket
+from uvs.control.paths import check_socket, default_socket
 from uvs.ipvs.spec import DestSpec, IpvsError, ServiceKey, ServiceSpec
 
 GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 0x10, 3, 1, 2
@@ -382,6 +382,10 @@ def _value(attrs: Attrs) -> str:
 
 
 def _connect(path: str, timeout: float) -> socket.socket:
+    try:
+        check_socket(path)
+    except OSError as e:
+        raise Unreachable(e.errno, e.strerror) from None
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sock.settimeout(timeout)
     end = time.monotonic() + timeout

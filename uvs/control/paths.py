@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
+
+SOCKET_MAX = 107  # bytes: sun_path without its NUL (unix(7))
+
+
+def check_socket(path: str) -> None:
+    """OSError ENAMETOOLONG if no socket can have this path."""
+    if len(os.fsencode(path)) > SOCKET_MAX:
+        text = (
+            f"{path}: a socket's path has at most {SOCKET_MAX} bytes: choose another (--socket, UVS_SOCKET)"
+        )
+        raise OSError(errno.ENAMETOOLONG, text)
 
 
 def default_socket() -> str:

@@ -25,7 +25,7 @@ from uvs.control.credentials import Access, Peer, peer
 from uvs.control.genetlink import PAUSE, Answer, Dispatcher, log
 from uvs.control.ipvs_family import IpvsFamily
 from uvs.control.limits import Places, Seldom, Turns, room
-from uvs.control.paths import default_socket, private_directory
+from uvs.control.paths import check_socket, default_socket, private_directory
 from uvs.control.uvs_family import UvsFamily
 from uvs.ipvs.skb import NetnsIpvs
 
@@ -321,6 +321,7 @@ def listen(path: str, access: Access | None = None) -> socket.socket:
 
     SocketInUse if another director listens; OSError with a text that says what to do.
     """
+    check_socket(path)
     directory = os.path.dirname(path) or "."
     made = private_directory(directory, "--socket", sticky=True)
     lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -33,6 +33,14 @@ def test_the_default_path(monkeypatch, environment, uid, path):
     assert default_socket() == path
 
 
+def test_a_path_that_no_socket_can_have():
+    with pytest.raises(Unreachable) as raised:
+        Client("/" + "x" * 107)
+    assert raised.value.strerror.endswith(
+        ": a socket's path has at most 107 bytes: choose another (--socket, UVS_SOCKET)"
+    )
+
+
 def listener(path, backlog=8):
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sock.bind(path)

@@ -358,6 +358,14 @@ def test_a_file_in_the_way_is_kept(tmp_path):
     assert path.read_text() == "mine"
 
 
+def test_a_path_that_no_socket_can_have(tmp_path):
+    """Nothing is made for it."""
+    path = tmp_path / "made" / ("x" * 108)
+    with pytest.raises(OSError, match="a socket's path has at most 107 bytes: choose another"):
+        server.listen(str(path))
+    assert not path.parent.exists()
+
+
 def test_a_directory_that_others_may_write_is_refused(tmp_path):
     tmp_path.chmod(0o777)
     with pytest.raises(PermissionError, match="chmod"):
