@@ -26,8 +26,11 @@ def default_socket() -> str:
     is sticky, the server takes no directory that others may write to, and the client looks
     at who answers, so that nobody else can stand in that place unnoticed.
     """
-    if path := os.environ.get("UVS_SOCKET"):
-        return path
+    return os.environ.get("UVS_SOCKET") or usual_socket()
+
+
+def usual_socket() -> str:
+    """Where the socket is unless UVS_SOCKET says."""
     if os.geteuid() == 0:
         return "/run/uvs/control.sock"
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -51,7 +54,7 @@ def state_directories(option: str | None) -> tuple[Path, Path]:
     if given := option or os.environ.get("UVS_STATE_DIR"):
         return Path(given), Path(given)
     run = Path(default_socket()).parent
-    usual = "UVS_SOCKET" not in os.environ or run == Path("/run/uvs")
+    usual = run in (Path(usual_socket()).parent, Path("/run/uvs"))
     return run, default_saved_directory() if usual else run
 
 

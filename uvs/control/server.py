@@ -25,7 +25,7 @@ from uvs.control.credentials import Access, Peer, peer
 from uvs.control.genetlink import PAUSE, Answer, Dispatcher, log
 from uvs.control.ipvs_family import IpvsFamily
 from uvs.control.limits import Places, Seldom, Turns, room
-from uvs.control.paths import check_socket, default_socket, private_directory
+from uvs.control.paths import check_socket, private_directory, usual_socket
 from uvs.control.uvs_family import UvsFamily
 from uvs.ipvs.skb import NetnsIpvs
 
@@ -334,7 +334,7 @@ def listen(path: str, access: Access | None = None) -> socket.socket:
             listener.bind(path)
             if access is not None:
                 access.open(path)
-                ours = made or directory == os.path.dirname(default_socket())
+                ours = made or directory == os.path.dirname(usual_socket())
                 if advice := access.open_directory(directory, ours):
                     log.warning("%s", advice)
             listener.listen(128)

@@ -10,7 +10,7 @@ import sys
 import pytest
 from support.control import running
 
-from uvs.control import credentials, netlink
+from uvs.control import credentials, netlink, server
 from uvs.control.credentials import Access, Peer
 from uvs.control.genetlink import IPVS_ID
 from uvs.control.messages import Cmd
@@ -147,6 +147,20 @@ def test_modes_of_socket_and_directory(tmp_path, rule, mode, owner):
         found = os.stat(it.path)
         assert (stat.S_IMODE(found.st_mode), (found.st_uid, found.st_gid)) == (mode, owner)
         assert stat.S_IMODE(os.stat(tmp_path / "made").st_mode) == (0o700 if rule == Access() else 0o711)
+
+
+def test_the_directory_that_uvs_socket_names_is_not_changed(tmp_path, monkeypatch, caplog):
+    """Somebody's home, for instance. /run/uvs is uvs's own, whoever made it."""
+    os.chmod(tmp_path, 0o700)
+    path = str(tmp_path / "control.sock")
+    monkeypatch.setenv("UVS_SOCKET", path)
+    server.listen(path, Access(group=os.getegid())).close()
+    assert stat.S_IMODE(os.stat(tmp_path).st_mode) == 0o700
+    assert f"chmod a+x {tmp_path}" in caplog.text
+    monkeypatch.setattr(server, "usual_socket", lambda: path)
+    os.unlink(path)
+    server.listen(path, Access(group=os.getegid())).close()
+    assert stat.S_IMODE(os.stat(tmp_path).st_mode) == 0o711
 
 
 def test_a_directory_of_somebody_s_is_not_changed(tmp_path):

@@ -1,11 +1,37 @@
-"""Which directories are trusted with a socket, and which with files that are believed."""
+"""Where state is; which directories are trusted with a socket, and which with files that are believed."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 from uvs.control import paths
 from uvs.control.paths import private_directory
+
+
+@pytest.mark.parametrize(
+    ("uid", "option", "environment", "run", "saved"),
+    [
+        (0, None, {}, "/run/uvs", "/var/lib/uvs"),
+        (0, "/a", {"UVS_STATE_DIR": "/b"}, "/a", "/a"),
+        (0, None, {"UVS_STATE_DIR": "/b", "UVS_SOCKET": "/c/s"}, "/b", "/b"),
+        (0, None, {"UVS_SOCKET": "/c/s"}, "/c", "/c"),
+        (0, None, {"UVS_SOCKET": "/run/uvs/other"}, "/run/uvs", "/var/lib/uvs"),
+        (1000, None, {}, "/run/user/1000/uvs", "/home/u/.local/state/uvs"),
+        (1000, None, {"UVS_SOCKET": ""}, "/run/user/1000/uvs", "/home/u/.local/state/uvs"),  # as if not set
+        (1000, None, {"UVS_SOCKET": "/run/user/1000/uvs/s"}, "/run/user/1000/uvs", "/home/u/.local/state/uvs"),
+        (1000, None, {"XDG_STATE_HOME": "/x"}, "/run/user/1000/uvs", "/x/uvs"),
+        (1000, None, {"UVS_SOCKET": "/c/s"}, "/c", "/c"),
+    ],
+)  # fmt: skip
+def test_where_state_is(uid, option, environment, run, saved, monkeypatch):
+    for name in ("UVS_SOCKET", "UVS_STATE_DIR", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    usual = {"XDG_RUNTIME_DIR": f"/run/user/{uid}", "HOME": "/home/u"}
+    for name, value in (usual | environment).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    assert paths.state_directories(option) == (Path(run), Path(saved))
 
 
 def test_it_is_made_for_nobody_else(tmp_path):
