@@ -17,9 +17,9 @@ from uvs.control.paths import private_directory
         (0, None, {"UVS_STATE_DIR": "/b", "UVS_SOCKET": "/c/s"}, "/b", "/b"),
         (0, None, {"UVS_SOCKET": "/c/s"}, "/c", "/c"),
         (0, None, {"UVS_SOCKET": "/run/uvs/other"}, "/run/uvs", "/var/lib/uvs"),
-        (1000, None, {}, "/run/user/1000/uvs", "/home/u/.local/state/uvs"),
-        (1000, None, {"UVS_SOCKET": ""}, "/run/user/1000/uvs", "/home/u/.local/state/uvs"),  # as if not set
-        (1000, None, {"UVS_SOCKET": "/run/user/1000/uvs/s"}, "/run/user/1000/uvs", "/home/u/.local/state/uvs"),
+        (1000, None, {}, "/run/user/1000/uvs", "/u/.local/state/uvs"),
+        (1000, None, {"UVS_SOCKET": ""}, "/run/user/1000/uvs", "/u/.local/state/uvs"),  # as if not set
+        (1000, None, {"UVS_SOCKET": "/run/user/1000/uvs/s"}, "/run/user/1000/uvs", "/u/.local/state/uvs"),
         (1000, None, {"XDG_STATE_HOME": "/x"}, "/run/user/1000/uvs", "/x/uvs"),
         (1000, None, {"UVS_SOCKET": "/c/s"}, "/c", "/c"),
     ],
@@ -27,7 +27,7 @@ from uvs.control.paths import private_directory
 def test_where_state_is(uid, option, environment, run, saved, monkeypatch):
     for name in ("UVS_SOCKET", "UVS_STATE_DIR", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    usual = {"XDG_RUNTIME_DIR": f"/run/user/{uid}", "HOME": "/home/u"}
+    usual = {"XDG_RUNTIME_DIR": f"/run/user/{uid}", "HOME": "/u"}
     for name, value in (usual | environment).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(os, "geteuid", lambda: uid)
