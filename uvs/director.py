@@ -103,10 +103,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT."""
     logging.basicConfig(format="uvs: %(message)s", level=logging.INFO)
-    if not 0 <= args.queue_num <= 65535:
-        raise UserError(f"--queue-num takes 0..65535, not {args.queue_num}", 2)
     if args.driver not in DRIVERS:  # a default is not checked
         raise UserError(f"UVS_DRIVER is {' or '.join(DRIVERS)}, not {args.driver}", 2)
+    most = 65535 - (args.driver == "native")  # it takes the next one too
+    if not 0 <= args.queue_num <= most:
+        raise UserError(f"--queue-num takes 0..{most}, not {args.queue_num}", 2)
     if not 1 <= args.conn_max <= CONN_MAX:
         raise UserError(f"--conn-max takes 1..{CONN_MAX}, not {args.conn_max}", 2)
     for option, value in (("--socket", args.socket), ("--state-dir", args.state_dir)):

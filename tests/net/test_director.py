@@ -49,7 +49,7 @@ def one_line(said: str, *words: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--queue-num", "70000"], ["--queue-num", "0..65535"]),
+        (["--queue-num", "70000"], ["--queue-num", "0..6553"]),
         (["--conn-max", "0"], ["--conn-max"]),
         (["--conn-max", "99999999999"], ["--conn-max", "268435456"]),
     ],

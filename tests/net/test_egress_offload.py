@@ -8,12 +8,12 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 from scapy.layers.inet import IP, TCP
 from scapy.layers.inet6 import IPv6
-from support.kernel_queue import SKB_INFO, Kernel, Said
+from support.kernel_queue import CSUMNOTREADY, GSO, SKB_INFO, Kernel, Said
 from support.packets import CLIENT, CPORT, DPORT, SERVER, VIP, VPORT, half, packed
 from support.sandbox import Host, ip, link_up, offloads_off, sandboxed, wait_for
 
@@ -24,7 +24,6 @@ from uvs.netfilter.nfnetlink import attribute
 MAC = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 MARK = 0x40000000
 MSS = 1400
-CSUMNOTREADY, GSO = 1, 2  # NFQA_SKB_*
 GSO_ECN = 0x80  # VIRTIO_NET_HDR_GSO_ECN
 SOL_PACKET, PACKET_VNET_HDR = 263, 15
 SEQ = 0xFFFFF000  # wraps within the packet
@@ -144,6 +143,38 @@ def test_a_request_of_many_segments_leaves_as_one() -> None:
     assert packet.data[40:] == request.data[40:]
 
 
+def open_tun() -> int:
+    tun = os.open("/dev/net/tun", os.O_RDWR)
+    fcntl.ioctl(tun, 0x400454CA, struct.pack("16sH22x", b"t0", 0x1001))  # TUNSETIFF, IFF_TUN | IFF_NO_PI
+    ip("link set t0 up")
+    return tun
+
+
+@sandboxed
+def test_a_device_without_a_link_layer_takes_many_segments() -> None:
+    tun = open_tun()
+    os.set_blocking(tun, False)
+    request = half(IP(src=CLIENT, dst=VIP) / TCP(sport=CPORT, dport=VPORT, flags="A") / os.urandom(5000))
+    with closing(Kernel(Injector(MARK), NextHop(socket.if_nametoindex("t0"), 1500))) as kernel:
+        kernel.hand(1, request.data, more=attribute(SKB_INFO, struct.pack("!I", CSUMNOTREADY | GSO)))
+        kernel.queue.receive()
+        assert list(kernel.queue.packets()) == []
+        assert kernel.queue.info["refused"] == 0
+    payload, packet = b"", Packet()
+
+    def more() -> bool:
+        nonlocal payload
+        with suppress(BlockingIOError):
+            if packet.load(os.read(tun, 1501)) == 0 and packet.iph.protocol == 6:
+                assert packet.l4_csum_ok()
+                assert packet.iph.segment <= 536
+                payload += packet.data[40:]
+        return len(payload) >= 5000
+
+    wait_for(more, "all of it")
+    assert payload == request.data[40:]
+
+
 @sandboxed
 def test_an_unfinished_checksum_is_finished(v: int) -> None:
     wire = Wire()
@@ -185,9 +216,7 @@ def test_errors_of_sending(v: int) -> None:
 
 @sandboxed
 def test_the_kernel_builds_the_header_of_a_cooked_next_hop(v: int) -> None:
-    tun = os.open("/dev/net/tun", os.O_RDWR)
-    fcntl.ioctl(tun, 0x400454CA, struct.pack("16sH22x", b"t0", 0x1001))  # TUNSETIFF, IFF_TUN | IFF_NO_PI
-    ip("link set t0 up")
+    tun = open_tun()
     data, _ = unfinished(v, b"x")
     hop = NextHop(socket.if_nametoindex("t0"), 1500, cooked=True)
     assert Injector(MARK).send(hop, data) == 0

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,9 @@ from support.sandbox import sandboxed, wait_for
 from support.world import packed
 
 from uvs.control.client import Client, Unreachable
+from uvs.director import DRIVERS
 from uvs.ipvs.spec import ServiceKey, ServiceSpec
+from uvs.lab import processes
 
 SIZE = 20_000_000
 SOME = 2_000_000
@@ -50,6 +52,28 @@ def test_kill_in_mid_transfer(running, family, direction) -> None:
     finally:
         transfer.close()
     assert there == here
+
+
+@pytest.mark.parametrize("drivers", [DRIVERS, DRIVERS[::-1]], ids="-".join)
+def test_another_driver_comes_back(make_lab, drivers) -> None:
+    """From then on TCP's packets come by another queue, one by one or many segments in one."""
+    first, second = drivers
+    running = make_lab(servers=1, program=(*processes.UVS, "run", "--driver", first))
+    with ExitStack() as stack:
+        transfers = []
+        for direction in (clients.upload, clients.download):
+            progress = clients.Progress(limit=SOME)
+            call = running.lab.begin("client", direction, running.vip(4), SIZE, progress, PATIENCE_S)
+            transfers.append((progress, stack.enter_context(closing(call))))
+        for progress, _ in transfers:
+            progress.wait(SOME)
+        assert running.director.kill()
+        processes.start_director(running.lab, ("--driver", second))
+        for progress, _ in transfers:
+            progress.release()
+        for _, transfer in transfers:
+            _, there, here = transfer.result(PATIENCE_S)
+            assert there == here
 
 
 # ---------------------------------------------------------------- the saved table

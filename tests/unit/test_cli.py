@@ -11,7 +11,8 @@ WRONG = [
     ("nosuch", "invalid choice: 'nosuch'"),
     ("-x", "-x"),
     ("run --queue-num x", "--queue-num"),
-    ("run --queue-num 65536", "0..65535"),
+    ("run --driver netfilterqueue --queue-num 65536", "0..65535"),
+    ("run --driver native --queue-num 65535", "0..65534"),  # it takes two
     ("run --queue-num -1", "0..65535"),
     ("run --conn-max 0", "--conn-max takes 1..268435456, not 0"),
     ("run --conn-max 99999999999999999999", "--conn-max takes 1..268435456"),

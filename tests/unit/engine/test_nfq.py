@@ -6,6 +6,7 @@ import errno
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,21 +15,25 @@ from hypothesis import strategies as st
 from scapy.layers.inet import IP, TCP
 from support.kernel_queue import (
     CAP_LEN,
+    CSUMNOTREADY,
     FORWARD,
+    GSO,
     LOCAL_IN,
+    LOCAL_OUT,
     MARK,
     NEXT_HOP,
     PACKET,
     PACKET_HDR,
     PAYLOAD,
     QUEUE,
+    SKB_INFO,
     Kernel,
     Said,
 )
-from support.packets import CLIENT, CPORT, DPORT, SERVER, VIP, VPORT
+from support.packets import CLIENT, CPORT, DPORT, SERVER, VIP, VPORT, half
 from support.world import dissect, sums_right
 
-from uvs.engine.core import AF_INET, Why
+from uvs.engine.core import AF_INET, NextHop, Why
 from uvs.netfilter.nfnetlink import attribute, message
 
 
@@ -45,6 +50,7 @@ def tcp(src: str, sport: int, dst: str, dport: int, flags: str = "A", size: int 
 
 SYN = tcp(CLIENT, 9, VIP, VPORT, "S")
 REQUEST = tcp(CLIENT, CPORT, VIP, VPORT)
+DATA = bytes(range(250)) * 12
 STRAY = tcp(SERVER, 9, CLIENT, 9)
 
 
@@ -122,6 +128,21 @@ def test_frames_that_are_refused(kernel: Kernel) -> None:
     assert kernel.queue.info["refused"] == 2
     assert kernel.queue.take_refusal() == (NEXT_HOP, errno.EBADF)
     assert kernel.queue.take_refusal() is None
+
+
+@pytest.mark.parametrize("why", ["no offload there", "a SYN", "local out"])
+def test_the_hook_path_gets_whole_checksums(why: str) -> None:
+    """Whatever it sends on, or hands back, is not looked at again."""
+    packet = half(IP(src=CLIENT, dst=VIP) / TCP(sport=CPORT, dport=VPORT, flags="SA"[why != "a SYN"]) / DATA)
+    hook = LOCAL_OUT if why == "local out" else LOCAL_IN
+    with closing(Kernel(hop=NextHop(1, 1500, cooked=True))) as kernel:
+        kernel.hand(1, packet.data, hook, attribute(SKB_INFO, struct.pack("!I", CSUMNOTREADY | GSO)))
+        kernel.queue.receive()
+        (found,) = kernel.queue.packets()
+    assert (found.hook, found.gso) == (hook, True)
+    assert sums_right(dissect(found.data))
+    packet.csum_finish()
+    assert found.data == packet.data
 
 
 def test_gaps_are_losses(kernel: Kernel) -> None:
