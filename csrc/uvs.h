@@ -222,7 +222,7 @@ struct uvs_conn {
 	uint32_t nexthop; /* index into the next-hop table; 0 = not known yet */
 	uint32_t ext; /* record with what does not fit here; a template: uvs_pe, others: uvs_app; 0 = none */
 	uint16_t old_state; /* state last synced */
-	uint16_t mss; /* smallest of the SYNs seen, 0: none was */
+	uint16_t mss; /* smallest of the SYNs and path MTUs seen, 0: none was */
 	uint32_t sync_endtime;
 };
 

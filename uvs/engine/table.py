@@ -35,6 +35,7 @@ class Conn:
     n_control = number("n_control", "connections that it controls")
     in_pkts = number("in_pkts", "packets from the client")
     fwmark = number("fwmark", "mark of the packet that made it")
+    mss = number("mss", "TCP: what packets of many segments are cut to, options included; 0 = not known")
     nexthop = number("nexthop", "index into the next-hop table, 0 = not known")
 
     def count_in(self) -> None:

@@ -391,6 +391,8 @@ def handle_response_icmp(ipvs: NetnsIpvs, skb: Skb, quoted: Header, cp: Conn) ->
     if cp.flags & ConnFlag.FWD_MASK == ConnFlag.MASQ:
         if not skb.pkt.l4_csum_ok():
             return skb.drop(Why.CHECKSUM)
+        if mtu := icmp.told_mtu(skb):
+            _fit_segments(cp, mtu)
         skb.pkt.nat_icmp(quoted, cp, 1)
         skb.modified = True
     verdict = ip_vs_route_me_harder(ipvs, skb, cp, Why.ICMP_OUT)
@@ -398,6 +400,13 @@ def handle_response_icmp(ipvs: NetnsIpvs, skb: Skb, quoted: Header, cp: Conn) ->
         ipvs.table.out_stats(cp, skb.pkt.len)
         skb.ipvs_property = True
     return verdict
+
+
+def _fit_segments(cp: Conn, mtu: int) -> None:
+    """The client hears what fits the path to the server; so must who cuts its packets of many segments."""
+    mss = mtu - (40 if cp.af == AF_INET else 60)
+    if cp.protocol == IPPROTO_TCP and mss < (cp.mss or 0xFFFF):
+        cp.mss = mss
 
 
 def ip_vs_in_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:

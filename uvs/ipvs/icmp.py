@@ -14,9 +14,21 @@ HOST_UNREACH, PORT_UNREACH, FRAG_NEEDED = 1, 3, 4
 V6_DEST_UNREACH, V6_PACKET_TOO_BIG, V6_TIME_EXCEEDED = 1, 2, 3
 V6_ADDR_UNREACH, V6_PORT_UNREACH = 3, 4
 
+MIN_PMTU = {AF_INET: 552, AF_INET6: 1280}  # net.ipv4.route.min_pmtu; RFC 8200
+
 _V4_ERRORS = frozenset({3, 4, 5, 11, 12})
 _MAX = {AF_INET: 576, AF_INET6: 1280}  # RFC 1812 4.3.2.3; RFC 4443 2.4(c)
 _HEADERS = {AF_INET: 28, AF_INET6: 48}
+
+
+def told_mtu(skb: Skb) -> int:
+    """What an ICMP error says that fits its path, bytes; 0: it says nothing of it."""
+    iph = skb.iph
+    kind = (DEST_UNREACH, FRAG_NEEDED) if iph.af == AF_INET else (V6_PACKET_TOO_BIG, iph.icmp_code)
+    if (iph.icmp_type, iph.icmp_code) != kind:
+        return 0
+    mtu = int.from_bytes(skb.pkt.view[iph.len + (6 if iph.af == AF_INET else 4) : iph.len + 8], "big")
+    return max(mtu, MIN_PMTU[iph.af]) if mtu else 0
 
 
 def port_unreachable(ipvs: NetnsIpvs, skb: Skb) -> None:

@@ -4,8 +4,24 @@ from __future__ import annotations
 
 import pytest
 from scapy.layers.inet import TCP
+from scapy.layers.inet6 import ICMPv6PacketTooBig, IPv6
 from scapy.packet import Raw
-from support.world import CIP, CIP6, DROUTE, MASQ, RIP, RIP6, TUNNEL, VIP, VIP6, ends, packed, sums_right, tcp
+from support.world import (
+    CIP,
+    CIP6,
+    DROUTE,
+    MASQ,
+    RIP,
+    RIP6,
+    TUNNEL,
+    VIP,
+    VIP6,
+    ends,
+    icmp_error,
+    packed,
+    sums_right,
+    tcp,
+)
 
 from uvs.engine.core import Why
 from uvs.ipvs.skb import Verdict
@@ -51,3 +67,28 @@ def test_a_reply_that_keeps_its_route_stays_one(world):
     out = world.forward(tcp(RIP[1], 80, CIP, 1024, "A", DATA), gso=True)
     assert (out.verdict, out.why, out.sent) == (Verdict.ACCEPT, Why.REPLY, [])
     assert bytes(out.content[TCP][Raw]) == DATA
+
+
+def too_big(rip, cip, mtu):
+    """A router's answer to a request that was sent on."""
+    request = tcp(cip, 1024, rip, 80, "A")
+    if ":" in rip:
+        return IPv6(src="2001:db8:19::77", dst=cip) / ICMPv6PacketTooBig(mtu=mtu) / request
+    return icmp_error("198.19.0.77", cip, 3, 4, request, mtu=mtu)
+
+
+@pytest.mark.parametrize(("vip", "rip", "cip"), [(VIP, RIP[1], CIP), (VIP6, RIP6[1], CIP6)], ids=["v4", "v6"])
+@pytest.mark.parametrize(
+    ("told", "fits"), [((1400,), 1400), ((1300, 1400), 1300), ((1,), None), ((0,), 1500)]
+)
+def test_a_path_mtu_behind_the_director(world, vip, rip, cip, told, fits):
+    """What its sender learns to make smaller is not cut larger again; nobody makes it tiny."""
+    world.server(world.service(vip), rip)
+    syn = tcp(cip, 1024, vip, 80)
+    syn[TCP].options = [("MSS", 1460)]
+    world.local_in(syn)
+    for mtu in told:
+        assert world.forward(too_big(rip, cip, mtu)).why == Why.ICMP_OUT
+    out = world.local_in(tcp(cip, 1024, vip, 80, "A", DATA), gso=True)
+    assert max(len(packet) for _, packet in out.sent) == (fits or (552 if vip == VIP else 1280))
+    assert made_whole(out.sent) == DATA
