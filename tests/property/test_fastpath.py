@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 from scapy.layers.inet import IP, fragment
 from scapy.layers.sctp import SCTP, SCTPChunkCookieAck, SCTPChunkData, SCTPChunkInit
 from support.lies import KNOBS, director, steps
-from support.world import CIP, CIP6, RIP, RIP6, VIP, VIP6, Outcome, World, dissect, tcp, udp
+from support.packets import halve
+from support.world import CIP, CIP6, RIP, RIP6, VIP, VIP6, Outcome, World, dissect, packed, tcp, udp
 
 from uvs.egress.fragments import Sizes
-from uvs.engine.core import FastPath, NextHop, NextHops, Packet, Step, Why
+from uvs.engine.core import AF_INET, FastPath, Hdr, NextHop, NextHops, Packet, Step, Why
 from uvs.ipvs.hooks import fast_flags
+from uvs.ipvs.services import SVC_F_ONEPACKET, ServiceKey
 from uvs.ipvs.skb import Hook, Verdict
 
 
@@ -29,6 +32,7 @@ class FastWorld(World):
         self.packet = Packet()
         self.fast = 0
         self.whole = 1 << 16  # no datagram comes in fragments
+        self.half = False  # checksums come as a sender's stack hands them over
 
     def at(self, hook: Hook, packet: Any, mark: int = 0, indev: int = 2, gso: bool = False) -> Outcome:
         for index in list(self.routes.rows):
@@ -39,8 +43,12 @@ class FastWorld(World):
         self.fastpath.whole = self.whole
         if gso or self.packet.load(bytes(packet), mark):
             return super().at(hook, packet, mark, indev, gso)
+        if self.half and self.packet.iph.flags & Hdr.L4 and self.packet.l4_csum_ok():
+            halve(self.packet)
         step, index, _ = self.fastpath.step(self.packet, hook, self.now)
+        self.packet.csum_finish()
         if step == Step.SLOW:
+            assert self.packet.data == bytes(packet)[: self.packet.len], "nothing was touched"
             return super().at(hook, packet, mark, indev)
         self.fast += 1
         before = list(self.ipvs.why)
@@ -55,7 +63,7 @@ class FastWorld(World):
 
 
 CONN = ("af", "daf", "protocol", "cport", "vport", "dport", "caddr", "vaddr", "daddr", "state", "flags", "timeout",
-        "deadline", "dest", "n_control", "in_pkts", "fwmark", "nexthop")  # fmt: skip
+        "deadline", "dest", "n_control", "in_pkts", "fwmark", "mss", "nexthop")  # fmt: skip
 DEST = ("activeconns", "inactconns", "persistconns", "refcnt", "flags", "stats")
 
 
@@ -74,14 +82,51 @@ def told(out: Outcome) -> tuple[Any, ...]:
     return out.verdict, out.why, sent, out.content and bytes(out.content)
 
 
-def compare(packets: Any, knobs: set[str]) -> int:
+def toggle(things: set[Any], thing: Any) -> None:
+    things.symmetric_difference_update({thing})
+
+
+def toggle_server(world: World) -> None:
+    svc = world.ipvs.services.get(ServiceKey(AF_INET, 6, packed(VIP), 80))
+    if svc.dests:
+        world.delete(svc, RIP[1], 8080)
+    else:
+        world.server(svc, RIP[1], 8080)
+
+
+def toggle_ops(world: World) -> None:
+    spec = world.ipvs.services.get(ServiceKey(AF_INET, 17, packed(VIP), 53)).spec
+    world.ipvs.services.edit_service(replace(spec, flags=spec.flags ^ SVC_F_ONEPACKET))
+
+
+def toggle_mtu(world: World) -> None:
+    world.routes.mtu = 1500 + 600 - world.routes.mtu
+
+
+# What may happen between packets.
+CHANGES: dict[str, Callable[[World], None]] = {
+    "its server is deleted, or comes back": toggle_server,
+    "its service is by single packets, or not": toggle_ops,
+    "a packet of its size fits, or not": toggle_mtu,
+    "there is no route, or again": lambda world: toggle(world.routes.unreachable, packed(RIP[1])),
+    "the server is this host, or not": lambda world: toggle(world.routes.local, packed(RIP[1])),
+    "deleted servers' connections end": lambda world: world.ipvs.expire_nodest_conns(),
+}
+
+
+def compare(packets: Any, knobs: set[str], half: bool = False) -> int:
     """Both ways; how many went by the fast path."""
     slow, fast = director(), FastWorld(director())
+    fast.half = half
     try:
         for world in (slow, fast):
             for name in knobs:
                 world.ipvs.sysctl.set(name, 1)
         for hook, data, mark, seconds in packets:
+            if hook is None:
+                for world in (slow, fast):
+                    CHANGES[data](world)
+                continue
             assert told(fast.at(hook, data, mark=mark)) == told(slow.at(hook, data, mark=mark))
             assert everything(fast) == everything(slow)
             for world in (slow, fast):
@@ -129,12 +174,25 @@ flows = st.lists(
     min_size=1,
     max_size=40,
 )
+changes = st.lists(
+    st.tuples(st.sampled_from(SAID), st.sampled_from([0, 0, 0, 70])).map(lambda t: (*t[0], 0, t[1]))
+    | st.sampled_from(sorted(CHANGES)).map(lambda name: (None, name, 0, 0)),
+    min_size=1,
+    max_size=60,
+)
 knobs = st.sets(st.sampled_from([*KNOBS, "snat_reroute", "run_estimation"]))
 
 
 @settings(max_examples=300, deadline=None)
-@given(flows, knobs)
-def test_flows(packets, knobs):
+@given(flows, knobs, st.booleans())
+def test_flows(packets, knobs, half):
+    compare(packets, knobs, half)
+
+
+@settings(max_examples=300, deadline=None)
+@given(changes, knobs)
+def test_changes(packets, knobs):
+    """In mid-flow."""
     compare(packets, knobs)
 
 

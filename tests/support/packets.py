@@ -107,16 +107,21 @@ def _layers(packet: Scapy) -> list[Scapy]:
     return parts
 
 
-def half(packet: Any) -> Packet:
+def half(packet: Scapy) -> Packet:
     """As a sender's stack hands it over: the checksum is the sum of the pseudo header."""
     whole = loaded(packet)
-    ip = (IP if whole.iph.af == AF_INET else IPv6)(whole.data)
-    l4 = bytes(ip["TCP"])
-    ends = whole.iph.saddr + whole.iph.daddr
-    pseudo = ends + len(l4).to_bytes(4, "big") + bytes([0, 0, 0, 6])
+    halve(whole)
+    return whole
+
+
+def halve(packet: Packet) -> None:
+    """The same with a packet that is whole; nothing is done to others than TCP's."""
+    iph = packet.iph
+    if iph.protocol != 6:
+        return
+    pseudo = iph.saddr + iph.daddr + (iph.end - iph.len).to_bytes(4, "big") + bytes([0, 0, 0, 6])
     total = sum(int.from_bytes(pseudo[i : i + 2], "big") for i in range(0, len(pseudo), 2))
     while total >> 16:
         total = (total >> 16) + (total & 0xFFFF)
-    whole.view[whole.iph.len + 16 : whole.iph.len + 18] = total.to_bytes(2, "big")
-    whole.partial = 1
-    return whole
+    packet.view[iph.len + 16 : iph.len + 18] = total.to_bytes(2, "big")
+    packet.partial = 1
