@@ -22,7 +22,7 @@
 #include "uvs_io.h"
 
 #define BATCH 64
-/* A message with all its verdicts must fit the socket's send buffer, 208 KiB unless somebody changed it. */
+/* A message with all its verdicts must fit the socket's send buffer (SEND_BUFFER of uvs/netfilter/driver.py). */
 #define SAY_MAX (128 << 10)
 
 _Static_assert(BATCH <= UVS_FRAMES, "a batch's packets may all be sent");

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 from unittest.mock import Mock
@@ -82,6 +83,11 @@ def test_beginning_that_fails(net: Net, caplog: pytest.LogCaptureFixture) -> Non
         assert tap.hooks(1) == [LOCAL_IN]
         assert tap.driver._fastpath.flags == Fast.OFF  # type: ignore[union-attr]
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_buffers(tap: Tap) -> None:
+    """What net.core.wmem_default allows, a packet of 64 KiB need not fit."""
+    assert tap.driver._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) > 2 * (128 << 10)
 
 
 def test_verdicts(net: Net, tap: Tap) -> None:

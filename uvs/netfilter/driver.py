@@ -31,7 +31,8 @@ QUEUE_LENGTH = 8192
 # The most that fits a netlink attribute: 16-bit length with its header (nfqnl_recv_config() caps it so).
 COPY_RANGE = 0xFFFF - 4
 RECEIVE_BUFFER = 32 << 20
-SO_RCVBUFFORCE = 33
+SEND_BUFFER = 512 << 10  # a message of many verdicts must fit, whatever net.core.wmem_default is
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 # The kernel frees the queue of a process that was killed about a millisecond after the process is gone.
 BIND_PATIENCE = 0.5  # seconds
 
@@ -62,12 +63,16 @@ def may_come_free(err: int) -> bool:
 
 
 def tune(sock: socket.socket, queue: int, gso: bool = False) -> None:
-    """Whole packets, a large buffer, and losses that do not stop the rest. `gso`: TCP is not cut for us."""
+    """Whole packets, large buffers, and losses that do not stop the rest. `gso`: TCP is not cut for us."""
     sock.send(nfnetlink.queue_parameters(queue, COPY_RANGE, gso))
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER)
-    except OSError:  # a user namespace: as much as net.core.rmem_max allows
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+    for force, ask, size in (
+        (SO_RCVBUFFORCE, socket.SO_RCVBUF, RECEIVE_BUFFER),
+        (SO_SNDBUFFORCE, socket.SO_SNDBUF, SEND_BUFFER),
+    ):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, force, size)
+        except OSError:  # a user namespace: as much as net.core.rmem_max and wmem_max allow
+            sock.setsockopt(socket.SOL_SOCKET, ask, size)
     # Else one overrun has the kernel drop every packet until the socket has been emptied.
     sock.setsockopt(nfnetlink.SOL_NETLINK, nfnetlink.NETLINK_NO_ENOBUFS, 1)
 
