@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  *
- * TCP segments of a packet that stands for many of them.
+ * segment.c - TCP segments of a packet that stands for many of them.
  */
 #include "packet.h"
 

@@ -4,7 +4,7 @@ In namespaces of its own: a director, a client and a NAT server on veth pairs. W
 datagrams a second through the director, 10,000 services of 5 servers are restored, listed, saved and cleared by
 uvsadm; printed are the seconds that each took, the processor time of the director and of uvsadm, and the client's
 round trips meanwhile (50th, 99th, largest, lost: while a clearing has taken its service away). Exit status 1 if
-something that has a limit takes longer.
+something that has a limit takes longer; UVS_BENCH_SLACK times as long, where others use the machine too.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from support.sandbox import Host, enter, ip, sysctl
 
 VIP, RIP, CIP = "192.0.2.100", "198.51.100.11", "203.0.113.9"
 PERIOD_S = 0.005
-LIMITS_S = {"restore": 10.0, "list": 3.0}
-P99_MS = 50.0
+SLACK = float(os.environ.get("UVS_BENCH_SLACK") or 1)
+LIMITS_S = {"restore": 10.0 * SLACK, "list": 3.0 * SLACK}
+P99_MS = 50.0 * SLACK
 ECHO = f"""
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
