@@ -64,6 +64,12 @@ static bool service_ok(const struct uvs_service *s)
 	return AF_OK(s->af) && addr_ok(s->af, &s->addr);
 }
 
+/* A service or destination that the process died in the making of: its family is stored last. */
+static bool unfinished(union record *r)
+{
+	return (r->kind == UVS_KIND_SERVICE && !r->service.af) || (r->kind == UVS_KIND_DEST && !r->dest.af);
+}
+
 /* One record by itself; what only this process knows is cleared. */
 static bool record_ok(struct uvs_table *t, union record *r)
 {
@@ -153,6 +159,10 @@ uint32_t table_attach(struct uvs_table *t)
 
 		if (r->kind == UVS_KIND_FREE)
 			continue;
+		if (unfinished(r)) {
+			record_publish(t, i, UVS_KIND_FREE);
+			continue;
+		}
 		if (!record_ok(t, r)) {
 			record_publish(t, i, UVS_KIND_FREE);
 			bad++;

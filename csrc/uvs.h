@@ -326,7 +326,8 @@ uint32_t uvs_record_index(const struct uvs_table *t, const void *record);
  * meanwhile; each that stays is seen once. */
 uint32_t uvs_record_next(struct uvs_table *t, int kind, uint32_t *cursor);
 
-/* Empty records (all zero but the kind), 0 when full; and back.  A destination must
+/* Empty records (all zero but the kind), 0 when full; and back.  One whose family is not stored yet is taken
+ * for unfinished, and forgotten, by the next process.  A destination must
  * have no entries (refcnt 0) when it goes: -1 otherwise. */
 uint32_t uvs_dest_new(struct uvs_table *t);
 int uvs_dest_free(struct uvs_table *t, uint32_t i);

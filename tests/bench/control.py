@@ -120,13 +120,15 @@ def main() -> int:
 
 def measure(where: Path, client: Host, server: Host, services: int, servers: int) -> int:
     os.environ["UVS_SOCKET"] = str(where / "control.sock")
-    adm = [sys.executable, "-m", "uvs.adm.cli"]
+    adm = [sys.executable, "-P", "-m", "uvs.adm.cli"]
     run = ["run", "--state-dir", str(where), "--socket", os.environ["UVS_SOCKET"]]
-    director = subprocess.Popen([sys.executable, "-m", "uvs.cli", *run])
+    director = subprocess.Popen([sys.executable, "-P", "-m", "uvs.cli", *run])
     echo_server = subprocess.Popen(["nsenter", f"--net={server.netns}", sys.executable, "-c", ECHO])
     echo = None
     try:
         while not _listens(os.environ["UVS_SOCKET"]):
+            if director.poll() is not None:
+                sys.exit("the director did not start")
             time.sleep(0.1)
         commands = f"-A -u {VIP}:7 -s rr\n-a -u {VIP}:7 -r {RIP}:7 -m\n"
         subprocess.run([*adm, "-R"], input=commands, text=True, check=True)

@@ -202,8 +202,8 @@ class Services:
 
     def _link(self, spec: ServiceSpec, rec: ServiceRecord) -> Service:
         key = spec.key
-        rec.af, rec.protocol, rec.port, rec.fwmark = key.af, key.protocol, key.port, key.fwmark
-        rec.addr = key.addr
+        rec.protocol, rec.port, rec.fwmark, rec.addr = key.protocol, key.port, key.fwmark, key.addr
+        rec.af = key.af  # last: after a crash a record without it was never finished
         svc = Service(replace(spec, flags=spec.flags | SVC_F_HASHED), rec, Estimator(rec.stats))
         rec.flags = svc.spec.flags
         svc.scheduler = self._scheduler(svc, spec.sched_name)
@@ -387,9 +387,10 @@ class Services:
         if flags & ConnFlag.FWD_MASK != ConnFlag.MASQ:
             flags |= ConnFlag.NOOUTPUT
         rec.conn_flags = flags
-        rec.af, rec.addr, rec.port = spec.af, spec.addr, spec.port
+        rec.addr, rec.port = spec.addr, spec.port
         rec.vaf, rec.vaddr, rec.vport, rec.vfwmark = key.af, key.addr, key.port, key.fwmark
         rec.protocol, rec.service = key.protocol, dest.svc.rec.index
+        rec.af = spec.af  # after the rest of what it is known by, as for a service
         rec.tun_type, rec.tun_port, rec.tun_flags = spec.tun_type, spec.tun_port, spec.tun_flags & 0xFF
         rec.u_threshold, rec.l_threshold = spec.u_threshold, spec.l_threshold
         rec.overload()

@@ -264,7 +264,7 @@ CONN = {
 # what is wrong with the connection's record: fields
 DAMAGED: list[tuple[str, dict[str, object]]] = [
     ("kind", {"kind": 4}),
-    ("kind of a service", {"kind": 3, "af": 0}),
+    ("kind of a service", {"kind": 3, "af": 3}),
     ("kind of a destination", {"kind": 2}),
     ("family", {"af": 3}),
     ("family of the real server", {"daf": 0}),
@@ -347,6 +347,19 @@ def test_a_ring_of_controllers(path: Path, ring: list[int]) -> None:
             w.now += 61 * SECOND
             w.table.expire(w.now)
         assert verify(w.table) == 0
+
+
+def test_killed_while_a_service_was_made(path: Path) -> None:
+    """A service and a server without their families were never finished: not kept, and nothing to complain of."""
+    filled(path)
+    with Table(str(path), 1000, BOOT, START) as table:
+        made = [table.service_new(), table.dest_new()]
+        indexes = [record.index for record in made if record]
+        assert len(indexes) == 2
+    with Table(str(path), 1000, BOOT, START) as table:
+        assert table.message == ""
+        assert not {r.index for r in (*table.services(), *table.dests())} & set(indexes)
+        verify(table)
 
 
 @pytest.mark.parametrize(
