@@ -13,6 +13,7 @@
 #include <linux/if_packet.h>
 #include <linux/virtio_net.h>
 
+#include "packet.h"
 #include "uvs_io.h"
 
 _Static_assert(UVS_GSO_TCPV4 == VIRTIO_NET_HDR_GSO_TCPV4 && UVS_GSO_TCPV6 == VIRTIO_NET_HDR_GSO_TCPV6 &&
@@ -21,8 +22,6 @@ _Static_assert(UVS_GSO_TCPV4 == VIRTIO_NET_HDR_GSO_TCPV4 && UVS_GSO_TCPV6 == VIR
 _Static_assert(UVS_ETH_HLEN == ETH_HLEN, "linux/if_ether.h");
 
 #define SEND_BUFFER (4 << 20)
-#define TCP_CHECK 16 /* where the checksum stands in a TCP header (RFC 9293 3.1) */
-#define TCP_CWR 0x80
 
 static int open_socket(int type, uint32_t mark)
 {

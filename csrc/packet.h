@@ -58,6 +58,7 @@ enum {
 	TCP_DOFF = 12,
 	TCP_FLAGS = 13,
 	TCP_CHECK = 16,
+	TCP_CWR = 0x80, /* RFC 3168 6.1 */
 	TCPOPT_EOL = 0,
 	TCPOPT_NOP = 1,
 	TCPOPT_MSS = 2,

@@ -5,7 +5,6 @@
 #include "packet.h"
 
 #define TCP_FIN_PSH 0x09
-#define TCP_CWR 0x80
 /* RFC 9293 3.7.1: what every host takes, without a word about it. */
 #define MSS_IP4 536
 #define MSS_IP6 1220
