@@ -40,6 +40,7 @@ struct uvs_fastpath {
 	struct uvs_table *table;
 	const struct uvs_nexthop *nexthops; /* UVS_NEXTHOPS rows, by slot */
 	uint32_t flags; /* UVS_FAST_* */
+	uint32_t clock_rate; /* of uvs_now() */
 	uint64_t why[UVS_WHY_MAX]; /* packets that were done here, by reason */
 	uint32_t whole; /* a longer datagram came in fragments, seen or not */
 	uint32_t fragmented; /* datagrams whose fragments were seen, and that did not come yet (frag_max) */

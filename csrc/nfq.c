@@ -11,7 +11,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <linux/netfilter.h>
@@ -254,9 +253,8 @@ static int read_message(const uint8_t *msg, size_t len, struct uvs_queued *p, ui
 	return p->hook != 0;
 }
 
-uint32_t uvs_nfq_receive(struct uvs_nfq *q)
+uint32_t uvs_nfq_receive(struct uvs_nfq *q, uint32_t rate)
 {
-	struct timespec ts;
 	uint32_t i, room;
 	int n;
 
@@ -268,8 +266,7 @@ uint32_t uvs_nfq_receive(struct uvs_nfq *q)
 	n = recvmmsg(q->fd, q->in, BATCH, MSG_DONTWAIT, NULL);
 	if (n <= 0)
 		return 0;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	q->now = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	q->now = uvs_now(rate);
 	q->received = (uint32_t)n;
 	return q->received;
 }

@@ -14,6 +14,11 @@
 #include <stdint.h>
 #include <stddef.h>
 
+/* --------------------------------------------------------------------- clock */
+
+/* CLOCK_MONOTONIC in ns, `rate` times as fast (1; tests have time-outs run out sooner). */
+uint64_t uvs_now(uint32_t rate);
+
 /* ------------------------------------------------------------------- reasons */
 
 /* Why a packet got its verdict.  Counted alike in C and Python; walks, metrics

@@ -85,9 +85,9 @@ struct uvs_nfq *uvs_nfq_new(int fd, uint16_t queue);
 void uvs_nfq_free(struct uvs_nfq *q);
 struct uvs_nfq_info *uvs_nfq_info(struct uvs_nfq *q);
 
-/* Take the next batch of what waits, unless something of the last one is left; never blocks.  How many are to be
- * done, 0: none. */
-uint32_t uvs_nfq_receive(struct uvs_nfq *q);
+/* Take the next batch of what waits, unless something of the last one is left; never blocks.  It came now, by the
+ * clock of `rate`.  How many are to be done, 0: none. */
+uint32_t uvs_nfq_receive(struct uvs_nfq *q, uint32_t rate);
 /* Do what the fast path can of the batch.  1: *slow is one for the hook path; say its verdict and call again,
  * packets keep their order.  0: the batch is done. */
 int uvs_nfq_run(struct uvs_nfq *q, struct uvs_fastpath *f, const struct uvs_inject *s,

@@ -24,7 +24,7 @@ from uvs.control.server import Server
 from uvs.diverted import Diverted
 from uvs.egress import Egress, FragmentWatch
 from uvs.egress.fragments import FORGET_S
-from uvs.engine.core import Conn, FastPath, Table, Why
+from uvs.engine.core import Conn, FastPath, Table, Why, clock
 from uvs.errors import UserError
 from uvs.ipvs.estimator import ROW_NS
 from uvs.ipvs.hooks import fast_flags, nf_hook
@@ -127,6 +127,7 @@ def main(args: argparse.Namespace) -> int:
         conn_max=args.conn_max,
         access=access,
         restore_at_boot=args.restore_at_boot,
+        clock_rate=host.clock_rate(),
     )
     try:
         asyncio.run(director.run())
@@ -160,6 +161,7 @@ class Director:
         saved_dir: Path | None = None,
         restore_at_boot: bool = False,
         driver: str = DRIVERS[0],
+        clock_rate: int = 1,
     ) -> None:
         self.driver_name = driver
         self.queue = queue
@@ -169,6 +171,8 @@ class Director:
         self.conn_max = conn_max
         self.access = access
         self.restore_at_boot = restore_at_boot
+        self.clock_rate = clock_rate
+        self.clock = clock(clock_rate)
         self.skb = Skb()
         self._flushes = 0
         self._rules: asyncio.Task[None] | None = None
@@ -201,14 +205,14 @@ class Director:
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Everything that can refuse comes before the first rule; rules come last, so that nothing waits."""
         private_directory(str(self.state_dir), "--state-dir")
-        table = Table(str(self.state_dir / "connections"), self.conn_max, host.boot_id(), time.monotonic_ns())
+        table = Table(str(self.state_dir / "connections"), self.conn_max, host.boot_id(), self.clock())
         self._undo.callback(table.close)
         if table.message:
             log.warning("%s", table.message)
         egress = Egress(MARK, self._no_neighbour, self._count)
         self._undo.callback(egress.close)
         self.egress = egress
-        self.ipvs = NetnsIpvs(table, egress, time.monotonic_ns)
+        self.ipvs = NetnsIpvs(table, egress, self.clock)
         self.fragments = FragmentWatch()
         self._undo.callback(self.fragments.close)
         self.ipvs.largest_fragment = self._largest_fragment
@@ -262,7 +266,7 @@ class Director:
         if self.driver_name != "native":
             self._add_driver(NetfilterQueueDriver(self.queue, self._packet))
             return
-        self.fastpath = FastPath(self.ipvs.table, self.egress.nexthops)
+        self.fastpath = FastPath(self.ipvs.table, self.egress.nexthops, self.clock_rate)
         self.fragments.sizes.count = self.fastpath.fragmented
         for queue, gso in ((self.queue, False), (self.queue + 1, True)):
             self._add_driver(
@@ -344,13 +348,14 @@ class Director:
         spare_collector()
 
     def _tick(self) -> None:
-        now = time.monotonic_ns()
         self.ipvs.expire_nodest_conns()
-        self.ipvs.table.expire(now)
-        self.egress.tick(now)
+        self.ipvs.table.expire(self.clock())
+        self.egress.tick(
+            time.monotonic_ns()
+        )  # it waits for the kernel and for neighbours, whose time is no other
 
     def _second(self) -> None:
-        now = time.monotonic_ns()
+        now = self.clock()
         self.ipvs.why[Why.CUT] = sum(each.cut for each in self.drivers)  # the drivers drop these itself
         in_slices(self.ipvs.services.expiring_trash(now))
         self.ipvs.services.tick_schedulers(now)

@@ -6,9 +6,11 @@ import os
 import socket
 from pathlib import Path
 
+from uvs.errors import UserError
 from uvs.ipvs.skb import NetnsIpvs
 
 NET = Path("/proc/sys/net")
+CLOCK_RATE_MAX = 100
 
 
 def read_settings(ipvs: NetnsIpvs) -> None:
@@ -40,6 +42,14 @@ def _local_port_range() -> tuple[int, int]:
         return int(low), int(high)
     except (OSError, ValueError):
         return 32768, 60999
+
+
+def clock_rate() -> int:
+    """How many times as fast the director's clock shall run: UVS_CLOCK_RATE, for tests. UserError."""
+    text = os.environ.get("UVS_CLOCK_RATE") or "1"
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= CLOCK_RATE_MAX):
+        raise UserError(f"UVS_CLOCK_RATE is 1..{CLOCK_RATE_MAX}, not {text}", 2)
+    return int(text)
 
 
 def boot_id() -> bytes:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from uvs import host
+from uvs.errors import UserError
 
 FILES = {
     "ipv4/icmp_ratelimit": "20",
@@ -51,6 +52,22 @@ def test_settings(shows, changed, read, tmp_path, monkeypatch):
 def test_a_kernel_without_them_has_the_defaults(tmp_path, monkeypatch):
     monkeypatch.setattr(host, "NET", tmp_path)
     assert settings() == ([1000, 1000], 1024, (32768, 60999), True)
+
+
+@pytest.mark.parametrize(("said", "rate"), [(None, 1), ("", 1), ("20", 20)])
+def test_clock_rate(said, rate, monkeypatch):
+    monkeypatch.delenv("UVS_CLOCK_RATE", raising=False)
+    if said is not None:
+        monkeypatch.setenv("UVS_CLOCK_RATE", said)
+    assert host.clock_rate() == rate
+
+
+@pytest.mark.parametrize("said", ["0", "101", "-1", "1.5", "fast", "\u0661"])
+def test_no_clock_rate(said, monkeypatch):
+    monkeypatch.setenv("UVS_CLOCK_RATE", said)
+    with pytest.raises(UserError, match=r"UVS_CLOCK_RATE is 1\.\.100") as refused:
+        host.clock_rate()
+    assert refused.value.status == 2
 
 
 def test_memory_and_boot():

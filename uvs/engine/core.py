@@ -6,6 +6,7 @@ maps a file.
 """
 
 from uvs.engine.binding import ffi, lib
+from uvs.engine.clock import clock
 from uvs.engine.fastpath import Fast, FastPath, NextHop, NextHops, Step
 from uvs.engine.names import (
     AF_INET,
@@ -72,6 +73,7 @@ __all__ = [
     "TableError",
     "Why",
     "checksum",
+    "clock",
     "crc32c",
     "ffi",
     "lib",

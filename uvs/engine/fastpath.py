@@ -116,10 +116,12 @@ class NextHops:
 class FastPath:
     """`struct uvs_fastpath`: one table, the next hops, and what is switched off (`flags`, of `Fast`)."""
 
-    def __init__(self, table: Table, nexthops: NextHops) -> None:
+    def __init__(self, table: Table, nexthops: NextHops, clock_rate: int = 1) -> None:
+        """`clock_rate`: of `clock`, by which packets that come are timed."""
         self._kept = table, nexthops
         self._c = ffi.new("struct uvs_fastpath *")
         self._c.table, self._c.nexthops = table._t, nexthops._c
+        self._c.clock_rate = clock_rate
         self._way = ffi.new("struct uvs_way *")
 
     @property
@@ -139,6 +141,11 @@ class FastPath:
     @whole.setter
     def whole(self, value: int) -> None:
         self._c.whole = value
+
+    @property
+    def clock_rate(self) -> int:
+        """Of `clock`."""
+        return self._c.clock_rate  # type: ignore[no-any-return]
 
     def fragmented(self, ends: bytes, by: int) -> None:
         """`by` more datagrams from and to these addresses (both, packed) came in fragments."""

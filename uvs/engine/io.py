@@ -100,7 +100,7 @@ class Queue:
 
     def receive(self) -> int:
         """Take the next batch, or what is left of the last one: how many packets. Never blocks."""
-        return lib.uvs_nfq_receive(self._c)  # type: ignore[no-any-return]
+        return lib.uvs_nfq_receive(self._c, self._fastpath.clock_rate)  # type: ignore[no-any-return]
 
     def packets(self) -> Iterator[Queued]:
         """Handle the batch; what the fast path leaves comes out, in order."""
