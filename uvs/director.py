@@ -30,9 +30,10 @@ from uvs.ipvs.estimator import ROW_NS
 from uvs.ipvs.hooks import fast_flags, nf_hook
 from uvs.ipvs.services import Dest, Service
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict
+from uvs.ipvs.spec import QueueRow
 from uvs.ipvs.unreachable import no_neighbour
 from uvs.netfilter.diversion import Diversion
-from uvs.netfilter.driver import Marked
+from uvs.netfilter.driver import Marked, with_kernels
 from uvs.netfilter.native import NativeDriver
 from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
 from uvs.netfilter.tool import NetfilterError
@@ -231,6 +232,8 @@ class Director:
             log.warning("%s", message)
 
         self._open_drivers()
+        self.ipvs.queues = self._queues
+        self.ipvs.unresolved = egress.unresolved
         server = Server(self.ipvs, self.socket_path, self._commit, self.access)
         server.start(loop)
         self._undo.callback(server.close)
@@ -279,6 +282,9 @@ class Director:
     def _add_driver(self, driver: NetfilterQueueDriver | NativeDriver) -> None:
         self.drivers.append(driver)
         self._undo.callback(driver.close)
+
+    def _queues(self) -> list[QueueRow]:
+        return with_kernels(each.counters() for each in self.drivers)
 
     # ---- packets
 

@@ -19,7 +19,10 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
+
+from uvs.control.client import Client, Unreachable
+from uvs.ipvs.spec import IpvsError, QueueRow
 
 State = Literal["ok", "note", "warn", "fail"]
 Attempt = tuple[bool, str]  # did it work; if not, why
@@ -28,6 +31,7 @@ Attempt = tuple[bool, str]  # did it work; if not, why
 CAP_NET_ADMIN = 12
 CAP_NET_RAW = 13
 
+DIRECTOR_S = 5.0  # a director that is busy answers later, one that is stopped never
 _QUEUE_TRIES = range(65535, 65519, -1)
 
 
@@ -39,6 +43,13 @@ class Finding:
     state: State
     detail: str
     mend: str | None = None
+
+
+class Counters(NamedTuple):
+    """What a running director has counted since its start."""
+
+    queues: list[QueueRow]
+    table: dict[str, int]
 
 
 class Host(Protocol):
@@ -64,6 +75,9 @@ class Host(Protocol):
 
     def has_module(self, name: str) -> bool:
         """Whether the kernel has the module loaded, built in or at hand."""
+
+    def director(self) -> Counters | str:
+        """What the running director has counted; or why there is none to ask."""
 
 
 def capabilities(host: Host) -> int:
@@ -227,6 +241,59 @@ def check_ipip(host: Host) -> Iterator[Finding]:
         yield Finding("ipip", "note", detail, "modprobe tun")
 
 
+# A counter of a queue that should be 0: what happened to so many packets, and what mends it.
+_QUEUE_FAULTS = {
+    "cut": ("handed over in part (more than 65531 bytes) and dropped", "send smaller datagrams"),
+    "refused": ("not sent: the kernel refused them", "see the director's log: it names next hop and error"),
+    "unsaid": (
+        "dropped: the kernel did not take their verdict",
+        "sysctl -w net.core.wmem_max=8388608, then start the director again",
+    ),
+    "errors": ("dropped: the director failed", "report what the director's log says of them"),
+}
+
+
+def check_director(host: Host) -> Iterator[Finding]:
+    """A running director: packets that its queues lost, connections that its table had no room for."""
+    counters = host.director()
+    if isinstance(counters, str):
+        yield Finding("director", "note", f"none to ask for its counters: {counters}")
+        return
+    faults = [fault for row in counters.queues for fault in _queue_faults(row)]
+    yield from faults or [
+        Finding("queue dropping", "ok", "the running director's queues have lost no packet")
+    ]
+    yield _table(counters.table)
+
+
+def _queue_faults(row: QueueRow) -> Iterator[Finding]:
+    count = {name: value for name, value in row.items() if isinstance(value, int)}
+    lost, dropped = count.get("lost", 0), count.get("dropped", 0)
+    which = f"queue {row.get('queue')} ({row.get('class')})"
+    of = f"of {count.get('packets', 0) + lost} packets"
+    faster = "uvs run --driver native" if row.get("class") == "all" else "uvs run --queues N (more of them)"
+    # A packet for which the socket has no room leaves a gap in the ids; one that finds a full queue has none.
+    if lost:
+        mend = f"sysctl -w net.core.rmem_max=33554432, then start the director again; or {faster}"
+        detail = f"{which}: {lost} {of} found no room in the director's socket"
+        yield Finding("queue dropping", "warn", detail, mend)
+    if dropped > lost:
+        detail = f"{which}: {dropped - lost} packets found the queue full"
+        yield Finding("queue dropping", "warn", detail, faster)
+    for name, (what, mend) in _QUEUE_FAULTS.items():
+        if number := count.get(name):
+            yield Finding("queue dropping", "warn", f"{which}: {number} {of} {what}", mend)
+
+
+def _table(table: dict[str, int]) -> Finding:
+    used = sum(table.get(kind, 0) for kind in ("conns", "templates", "dests", "services"))
+    most, full = table.get("conn_max", 0), table.get("full", 0)
+    if full:
+        detail = f"it was, {full} times: {used} of {most} records are in use now"
+        return Finding("table full", "warn", detail, f"uvs run --conn-max {2 * most}")
+    return Finding("table full", "ok", f"it never was: {used} of {most} records are in use")
+
+
 CHECKS: tuple[Callable[[Host], Iterator[Finding]], ...] = (
     check_privileges,
     check_queue,
@@ -237,6 +304,7 @@ CHECKS: tuple[Callable[[Host], Iterator[Finding]], ...] = (
     check_accept_local,
     check_user_namespaces,
     check_ipip,
+    check_director,
 )
 
 
@@ -327,6 +395,13 @@ class System:
                 if f"/{name}.ko" in text:
                     return True
         return False
+
+    def director(self) -> Counters | str:
+        try:
+            with Client(timeout=DIRECTOR_S) as client:
+                return Counters(client.queues(), json.loads(client.total()[1]))
+        except (Unreachable, IpvsError) as error:
+            return error.strerror or str(error)
 
 
 class Unprivileged(System):

@@ -112,6 +112,11 @@ def test_cut_packets(net: Net, tap: Tap) -> None:
     wait_for(lambda: tap.driver.run() or tap.driver.packets == 2, "both", PATIENCE_S)
     assert tap.hooks() == [LOCAL_IN]
     assert (tap.driver.cut, tap.driver.packets) == (1, 2)
+    counters = tap.driver.counters()
+    names = ("queue", "packets", "fast", "lost", "cut", "refused", "unsaid", "errors")
+    assert [counters[name] for name in names] == [QUEUE, 2, 0, 0, 1, 0, 0, 0]
+    # The native driver's cut packets do not come as far as the hook path.
+    assert (counters["class"], counters["slow"]) in (("all", 2), ("other", 1))
 
 
 def test_flood_leaves_the_loop_its_turn(net: Net, tap: Tap) -> None:

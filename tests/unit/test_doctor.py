@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
+from support.control import running
 
 from uvs import doctor
 
@@ -24,6 +26,11 @@ GOOD_FILES = {
     "/proc/sys/net/ipv4/conf/all/accept_local": "1",
     "/proc/sys/user/max_user_namespaces": "15000",
 }
+QUEUE: dict[str, int | str | None] = {
+    "queue": 1, "class": "tcp", "packets": 90, "fast": 80, "slow": 10, "lost": 0, "cut": 0, "refused": 0,
+    "unsaid": 0, "errors": 0, "dropped": 0, "waiting": 3,
+}  # fmt: skip
+TABLE = {"conns": 5, "templates": 1, "dests": 2, "services": 1, "conn_max": 1024, "full": 0}
 WITHOUT_RIGHTS = GOOD_FILES | {"/proc/self/status": NOBODY}
 
 
@@ -38,6 +45,7 @@ class Machine:
     userns: doctor.Attempt = YES
     modules: frozenset[str] = frozenset({"ipip", "ip6_tunnel", "nfnetlink_queue", "af_packet"})
     tun: bool = True
+    counters: doctor.Counters | str = field(default_factory=lambda: doctor.Counters([QUEUE], TABLE))
 
     def read(self, path: str) -> str | None:
         return self.files.get(path)
@@ -62,6 +70,14 @@ class Machine:
     def has_module(self, name: str) -> bool:
         return name in self.modules
 
+    def director(self) -> doctor.Counters | str:
+        return self.counters
+
+
+def counted(queue: dict[str, int | str | None], **table: int) -> Machine:
+    """A good machine whose director has counted what else would be 0."""
+    return Machine(counters=doctor.Counters([QUEUE, QUEUE | queue], TABLE | table))
+
 
 def with_files(**changes: str) -> Machine:
     """A good machine whose sysctls (dots as __) are changed."""
@@ -72,7 +88,9 @@ def with_files(**changes: str) -> Machine:
 def test_a_good_machine_has_no_findings_but_ok() -> None:
     findings = doctor.examine(Machine())
     assert {f.state for f in findings} == {"ok"}
-    assert len({f.name for f in findings}) == len(doctor.CHECKS) + 1  # forwarding has two
+    assert (
+        len({f.name for f in findings}) == len(doctor.CHECKS) + 2
+    )  # forwarding has two, so has the director
 
 
 # what is wrong, the machine, finding's name, its state, words of the detail, words of the mending
@@ -117,6 +135,22 @@ FAULTS = [
     ("no ipip", Machine(modules=frozenset({"ip6_tunnel"})), "ipip", "note", "lacks ipip", "uvs decap"),
     ("no ipip, no tun", Machine(modules=frozenset(), tun=False),
      "ipip", "note", "/dev/net/tun", "modprobe tun"),
+    ("no director", Machine(counters="no director listens on /run/x"),
+     "director", "note", "no director listens on /run/x", None),
+    ("no room in the socket", counted({"lost": 10, "dropped": 10}),
+     "queue dropping", "warn", "queue 1 (tcp): 10 of 100 packets found no room", "net.core.rmem_max"),
+    ("no room, in a user namespace", counted({"lost": 10, "dropped": None, "waiting": None}),
+     "queue dropping", "warn", "10 of 100 packets found no room", "uvs run --queues N"),
+    ("no room, every packet by Python", counted({"class": "all", "lost": 1, "dropped": 1}),
+     "queue dropping", "warn", "queue 1 (all): 1 of 91 packets", "uvs run --driver native"),
+    ("queue full", counted({"dropped": 7}),
+     "queue dropping", "warn", "7 packets found the queue full", "uvs run --queues N"),
+    ("cut", counted({"cut": 2}), "queue dropping", "warn", "2 of 90 packets handed over in part", "smaller datagrams"),
+    ("not sent", counted({"refused": 2}), "queue dropping", "warn", "kernel refused", "log"),
+    ("no verdict", counted({"unsaid": 2}), "queue dropping", "warn", "verdict", "net.core.wmem_max"),
+    ("the director failed", counted({"errors": 2}), "queue dropping", "warn", "2 of 90 packets dropped", "log"),
+    ("table full", counted({}, full=4),
+     "table full", "warn", "4 times: 9 of 1024 records", "uvs run --conn-max 2048"),
 ]  # fmt: skip
 
 
@@ -167,3 +201,24 @@ def test_accept_local_of_every_device_is_enough() -> None:
     for files, state in ((each, "ok"), (dict([*each.items()][:1]), "note")):
         machine = Machine(files=GOOD_FILES | {"/proc/sys/net/ipv4/conf/all/accept_local": "0"} | files)
         assert [f.state for f in doctor.examine(machine) if f.name == "accept_local"] == [state]
+
+
+def test_each_loss_of_each_queue_is_told() -> None:
+    """Packets that found the queue full have no number, so that no gap tells of them."""
+    worse = QUEUE | {"lost": 3, "dropped": 10, "cut": 1}
+    machine = Machine(counters=doctor.Counters([worse, worse | {"queue": 2}], TABLE))
+    found = [f.detail for f in doctor.examine(machine) if f.name == "queue dropping"]
+    assert [detail.split(" (")[0] for detail in found] == ["queue 1"] * 3 + ["queue 2"] * 3
+    assert "3 of 93 packets found no room" in found[0]
+    assert "7 packets found the queue full" in found[1]
+
+
+def test_the_machine_s_own_director_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("UVS_SOCKET", str(tmp_path / "control.sock"))
+    assert "no director listens" in str(doctor.System().director())
+    with running(tmp_path) as director:
+        director.ipvs.queues = lambda: [QUEUE]
+        counters = doctor.System().director()
+        assert isinstance(counters, doctor.Counters)
+        assert counters.queues == [QUEUE]
+        assert counters.table == director.ipvs.table.info() | {"waiting": 0, "waited": 0}

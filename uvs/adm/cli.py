@@ -151,6 +151,8 @@ def _list(client: Client, command: Command) -> None:
 
 
 def _list_json(client: Client, command: Command) -> None:
+    import json
+
     from uvs.adm import jsontext, listing
 
     given = command.given
@@ -171,7 +173,10 @@ def _list_json(client: Client, command: Command) -> None:
             jsontext.service(entry, listing.sorted_servers(servers) if ordered else servers)
             for entry, servers in zip(services, found, strict=True)
         ]
-        jsontext.put({"services": rows})
+        beside = {}
+        if "stats" in given and not one:
+            beside = jsontext.counters(client.queues(), client.counters(), json.loads(client.total()[1]))
+        jsontext.put({"services": rows, **beside})
 
 
 def _save(client: Client, command: Command, thresholds: bool) -> None:

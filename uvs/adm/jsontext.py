@@ -12,7 +12,7 @@ from uvs.adm import listing
 from uvs.control.client import Timeouts
 from uvs.control.extension import ConnEntry
 from uvs.control.messages import DestEntry, ServiceEntry, Stats
-from uvs.ipvs.spec import SVC_F_ONEPACKET, SVC_F_PERSISTENT, DestSpec
+from uvs.ipvs.spec import SVC_F_ONEPACKET, SVC_F_PERSISTENT, DestSpec, QueueRow
 
 COUNTERS = ("connections", "packets_in", "packets_out", "bytes_in", "bytes_out")
 RATES = ("connections", "packets_in", "packets_out", "bytes_in", "bytes_out")
@@ -84,6 +84,11 @@ def _tunnel(spec: DestSpec) -> dict[str, Any] | None:
     checksum = {0: "none", 1: "full", 2: "remote"}.get(spec.tun_flags)
     kind = listing.TUN_NAMES.get(spec.tun_type, str(spec.tun_type))
     return {"type": kind, "port": spec.tun_port, "checksum": checksum}
+
+
+def counters(queues: list[QueueRow], reasons: dict[str, int], table: dict[str, int]) -> dict[str, Any]:
+    """What stands beside the services with `--stats`: counts of queues, verdicts by reason, the table."""
+    return {"queues": queues, "reasons": reasons, "table": table}
 
 
 def _stats(stats: Stats) -> dict[str, Any]:

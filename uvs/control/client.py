@@ -7,6 +7,7 @@ is stopped, frozen or gone.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import socket
 import struct
@@ -21,7 +22,7 @@ from uvs.control.connfilter import ConnFilter
 from uvs.control.messages import Attr, Cmd, DestEntry, ServiceEntry, Stats
 from uvs.control.netlink import NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, Attrs
 from uvs.control.paths import check_socket, default_socket
-from uvs.ipvs.spec import DestSpec, IpvsError, ServiceKey, ServiceSpec
+from uvs.ipvs.spec import DestSpec, IpvsError, QueueRow, ServiceKey, ServiceSpec
 
 GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 0x10, 3, 1, 2
 DATAGRAM_MAX = 1 << 20
@@ -339,6 +340,16 @@ class Client:
         """Verdicts by reason (`Why.label`)."""
         found = (netlink.attributes(body) for body in self._uvs_dump(extension.Cmd.GET_COUNTERS))
         return {_name(a): extension.parse_count(a[extension.Attr.COUNT]) for a in found}
+
+    def queues(self) -> list[QueueRow]:
+        """What each queue has counted, by the names of GET_QUEUES; of a director that is older: none."""
+        try:
+            found = list(self._uvs_dump(extension.Cmd.GET_QUEUES))
+        except IpvsError as error:
+            if error.errno == errno.EOPNOTSUPP:
+                return []
+            raise
+        return [json.loads(netlink.attributes(body)[extension.Attr.JSON]) for body in found]
 
     def total(self) -> tuple[Stats, str]:
         """Counters of everything, and the table's figures as JSON text."""

@@ -30,6 +30,7 @@ class Cmd(enum.IntEnum):
     SET_SOCKOPT = 9
     GET_SOCKOPT = 10
     FLUSH_CONNS = 11
+    GET_QUEUES = 12
 
 
 class Attr(enum.IntEnum):

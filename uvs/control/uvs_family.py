@@ -45,6 +45,7 @@ class UvsFamily:
             Cmd.SET_SOCKOPT: Op(self.set_sockopt, changes=True),
             Cmd.GET_SOCKOPT: Op(dump=self.get_sockopt),
             Cmd.FLUSH_CONNS: Op(dump=self.flush_conns),
+            Cmd.GET_QUEUES: Op(dump=self.get_queues),
         }
         return Family(
             UVS_ID,
@@ -144,8 +145,14 @@ class UvsFamily:
     def get_total(self, payload: bytes, attrs: Attrs) -> Reply:
         """Counters and rates of everything (ip_vs_stats), and the table's own figures."""
         _, stats64 = messages.stats_nests(stats(self.ipvs.services.total))
-        table = json.dumps(self.ipvs.table.info()).encode()
-        return Cmd.GET_TOTAL, attribute(Attr.STATS64, stats64) + attribute(Attr.JSON, table)
+        waiting, waited = self.ipvs.unresolved()
+        table = self.ipvs.table.info() | {"waiting": waiting, "waited": waited}
+        return Cmd.GET_TOTAL, attribute(Attr.STATS64, stats64) + _json(table)
+
+    def get_queues(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
+        """What each queue has counted, a message for each."""
+        for row in self.ipvs.queues():
+            yield Cmd.GET_QUEUES, _json(row)
 
     # ---- walks
 
@@ -162,7 +169,7 @@ class UvsFamily:
         for _ in range(len(walks)):
             if not walks:
                 return
-            yield Cmd.GET_WALKS, attribute(Attr.JSON, json.dumps(walks.popleft().to_json()).encode())
+            yield Cmd.GET_WALKS, _json(walks.popleft().to_json())
 
     # ---- what unmodified programs use besides netlink
 
@@ -188,6 +195,10 @@ class UvsFamily:
         data = self.sockopt.get(*_sockopt(attrs))
         starts = range(0, len(data), DATA_PER_MESSAGE)
         return ((Cmd.GET_SOCKOPT, attribute(Attr.DATA, data[at : at + DATA_PER_MESSAGE])) for at in starts)
+
+
+def _json(value: object) -> bytes:
+    return attribute(Attr.JSON, json.dumps(value).encode())
 
 
 def _sockopt(attrs: Attrs) -> tuple[int, int, bytes]:

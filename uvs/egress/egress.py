@@ -82,7 +82,7 @@ class Egress:
         self._pmtu: dict[bytes, tuple[int, int]] = {}
         self._stale: dict[Row, None] = {}
         self._asked: list[Neighbour] = []
-        self._waiting = 0
+        self._waiting = self._waited = 0
         self._given_up: deque[bytes] = deque()
         self._packet = Packet()
         self._ident = time.monotonic_ns() & 0xFFFFFFFF  # of IPv6 fragments; need not be secret, only differ
@@ -175,6 +175,10 @@ class Egress:
             self._smallest_mtu = min((link.mtu for link in self._links.values() if link), default=0)
         return self._smallest_mtu
 
+    def unresolved(self) -> tuple[int, int]:
+        """Packets that wait for a neighbour's address: now, and how many have begun to since the start."""
+        return self._waiting, self._waited
+
     # ---- sending
 
     def send(self, index: int, data: bytes, largest: int = 0) -> None:
@@ -250,6 +254,7 @@ class Egress:
             neighbour.deadline = 0
         neighbour.waiting.append((row, data, largest))
         self._waiting += 1
+        self._waited += 1
 
     def _ask(self, neighbour: Neighbour) -> None:
         """NTF_USE: resolve or confirm. What comes of it is an event."""

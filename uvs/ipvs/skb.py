@@ -12,6 +12,7 @@ from uvs.ipvs.defence import Defence
 from uvs.ipvs.icmp_limit import IcmpLimit
 from uvs.ipvs.route import Route, Routes
 from uvs.ipvs.services import Dest, Service, Services
+from uvs.ipvs.spec import QueueRow
 from uvs.ipvs.sysctl import Sysctl
 from uvs.ipvs.walk import Recorder, Walk
 
@@ -124,6 +125,9 @@ class NetnsIpvs:
         self.answers_from: Callable[[Conn], None] = lambda cp: None
         self.largest_fragment: Callable[[bytes, int], int] = lambda head, indev: 0  # see `frag_max` of `Skb`
         self.why: list[int] = [0] * len(Why)
+        self.queues: Callable[[], list[QueueRow]] = list  # what the queues have counted
+        # Packets that wait for a next hop's link-layer address: now, and how many ever had to.
+        self.unresolved: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self.icmp_limit = {AF_INET: IcmpLimit(), AF_INET6: IcmpLimit()}
         self.unprivileged_port_start = 1024  # net.ipv4.ip_unprivileged_port_start of the host
         self.local_port_range = (32768, 60999)  # net.ipv4.ip_local_port_range: source ports of gue tunnels

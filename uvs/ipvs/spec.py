@@ -16,6 +16,10 @@ SVC_F_ONEPACKET = 4
 SVC_F_SCHED1, SVC_F_SCHED2, SVC_F_SCHED3 = 8, 0x10, 0x20
 
 
+# A queue's counters, by the names of docs/reference/control-protocol.md, GET_QUEUES; None: not known.
+QueueRow = dict[str, int | str | None]
+
+
 class IpvsError(OSError):
     """A refused change; `errno` is what the kernel's IPVS answers."""
 

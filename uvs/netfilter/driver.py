@@ -6,9 +6,10 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from uvs.ipvs.spec import QueueRow
 from uvs.netfilter import nfnetlink
 from uvs.netfilter.diversion import NO_PRIVILEGE
 from uvs.netfilter.tool import NetfilterError
@@ -77,10 +78,19 @@ def tune(sock: socket.socket, queue: int, gso: bool = False) -> None:
     sock.setsockopt(nfnetlink.SOL_NETLINK, nfnetlink.NETLINK_NO_ENOBUFS, 1)
 
 
-def kernel_drops(queue: int) -> int | None:
-    """Packets that the kernel dropped because queue or socket were full; None if it does not say."""
-    row = nfnetlink.queue_row(queue)
-    return None if row is None else row[5] + row[6]
+def with_kernels(queues: Iterable[QueueRow]) -> list[QueueRow]:
+    """With what the kernel counts of each queue, None where it does not say (in a user namespace).
+
+    `dropped`: because queue or socket were full; `waiting`: now, for a verdict.
+    """
+    kernel = nfnetlink.queue_rows()
+    return [row | _kernels(kernel.get(int(row["queue"] or 0))) for row in queues]
+
+
+def _kernels(row: list[int] | None) -> QueueRow:
+    if row is None:
+        return {"dropped": None, "waiting": None}
+    return {"dropped": row[5] + row[6], "waiting": row[2]}
 
 
 class Failures:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from uvs.engine.core import Fast, FastPath
 from uvs.engine.io import PAYLOAD_MAX, Injector, Queue, Queued
+from uvs.ipvs.spec import QueueRow
 from uvs.netfilter import driver, nfnetlink
 from uvs.netfilter.diversion import queue_taken
 from uvs.netfilter.driver import QUEUE_LENGTH, Failures, Handler, Marked, is_cut
@@ -40,6 +41,7 @@ class NativeDriver:
         gso: bool = False,
     ) -> None:
         self.queue = queue
+        self._gso = gso
         self._handle, self._begin, self._end = handle, begin, end
         self._failures = Failures()
         self._cut = 0
@@ -83,9 +85,21 @@ class NativeDriver:
         """Give the queue back; the kernel drops what still waits in it."""
         self._socket.close()
 
-    def kernel_drops(self) -> int | None:
-        """Packets that the kernel dropped because queue or socket were full; None if it does not say."""
-        return driver.kernel_drops(self.queue)
+    def counters(self) -> QueueRow:
+        """Its row of `NetnsIpvs.queues`, without the kernel's part."""
+        info = self._queue.info
+        return {
+            "queue": self.queue,
+            "class": "tcp" if self._gso else "other",
+            "packets": info["packets"],
+            "fast": info["fast"],
+            "slow": info["packets"] - info["fast"] - info["cut"],
+            "lost": info["lost"],
+            "cut": info["cut"] + self._cut,
+            "refused": info["refused"],
+            "unsaid": info["unsaid"],
+            "errors": self.errors,
+        }
 
     @property
     def packets(self) -> int:

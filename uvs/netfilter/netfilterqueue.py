@@ -16,6 +16,7 @@ from typing import cast
 
 from netfilterqueue import COPY_PACKET, NetfilterQueue, Packet
 
+from uvs.ipvs.spec import QueueRow
 from uvs.netfilter import driver, nfnetlink
 from uvs.netfilter.diversion import queue_taken
 from uvs.netfilter.driver import COPY_RANGE, QUEUE_LENGTH, RECEIVE_BUFFER, Failures, Handler, Marked, is_cut
@@ -67,9 +68,20 @@ class NetfilterQueueDriver:
         """Packets dropped because the handler raised."""
         return self._failures.count
 
-    def kernel_drops(self) -> int | None:
-        """Packets that the kernel dropped because queue or socket were full; None if it does not say."""
-        return driver.kernel_drops(self.queue)
+    def counters(self) -> QueueRow:
+        """Its row of `NetnsIpvs.queues`, without the kernel's part."""
+        return {
+            "queue": self.queue,
+            "class": "all",
+            "packets": self.packets,
+            "fast": 0,
+            "slow": self.packets,
+            "lost": self.lost,
+            "cut": self.cut,
+            "refused": 0,
+            "unsaid": 0,
+            "errors": self.errors,
+        }
 
     def _bind(self, number: int) -> NetfilterQueue:
         driver.check(number)

@@ -95,21 +95,26 @@ def queue_errno(queue: int) -> int:
     return 0 if error == errno.ENODEV else error
 
 
+ROWS = Path("/proc/net/netfilter/nfnetlink_queue")
+
+
 def queue_row(queue: int) -> list[int] | None:
-    """A queue's line of /proc/net/netfilter/nfnetlink_queue; None if unreadable or without owner.
+    """A queue's line of `queue_rows`; None if unreadable or without owner."""
+    return queue_rows().get(queue)
+
+
+def queue_rows() -> dict[int, list[int]]:
+    """The lines of /proc/net/netfilter/nfnetlink_queue by queue number; none if it cannot be read.
 
     Columns: queue number, port id of its owner, packets waiting, copy mode, copy range, dropped because the
     queue was full, dropped because the socket was full, packets so far.
     """
     try:
-        lines = Path("/proc/net/netfilter/nfnetlink_queue").read_text().splitlines()
+        lines = ROWS.read_text().splitlines()
     except OSError:
-        return None
-    for line in lines:
-        row = [int(word) for word in line.split()]
-        if row and row[0] == queue:
-            return row
-    return None
+        return {}
+    rows = ([int(word) for word in line.split()] for line in lines)
+    return {row[0]: row for row in rows if row}
 
 
 def queue_owner(queue: int) -> str:

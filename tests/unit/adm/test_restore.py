@@ -8,6 +8,7 @@ import pytest
 from support.control import Ran
 
 from uvs.adm import cli
+from uvs.engine.core import Why
 
 TABLE = """\
 -A -t 192.0.2.1:80 -s wrr
@@ -129,7 +130,7 @@ def test_json(run):
         ("--timeout", {"timeouts": {"tcp": 900, "tcpfin": 120, "udp": 300}}),
         ("--daemon", {"daemons": []}),
         ("-c", {"connections": []}),
-        ("--stats", {"services": []}),
+        ("--rate", {"services": []}),
     ],
 )
 def test_json_of_other_listings(run, words, found):
@@ -159,3 +160,18 @@ def test_called_as_ipvsadm(run):
     assert run("/usr/sbin/ipvsadm", "-v").out.startswith("ipvsadm v1.31 ")  # scripts look at it
     assert run("/usr/sbin/ipvsadm", "x").err.startswith("Try `ipvsadm -h'")
     assert run("ipvsadm", "-R", stdin="-D -f 9\n").err == "No such service\n"
+
+
+def test_json_of_statistics_has_what_was_lost_on_the_way(run, director):
+    """Beside the services; not where one service is asked for, nor among other columns."""
+    director.ipvs.queues = lambda: [{"queue": 0, "class": "all", "packets": 7, "dropped": None}]
+    director.ipvs.why[Why.NO_DEST] = 3
+    run("uvsadm", "-R", stdin=TABLE)
+    found = json.loads(run("uvsadm", "-L", "--stats", "--json").out)
+    assert list(found) == ["services", "queues", "reasons", "table"]
+    assert found["queues"] == director.ipvs.queues()
+    assert list(found["reasons"]) == [why.label for why in Why]
+    assert found["reasons"]["no_dest"] == 3
+    assert (found["table"]["services"], found["table"]["full"]) == (3, 0)
+    one = json.loads(run("uvsadm", "-L", "-f", "7", "--stats", "--json").out)
+    assert list(one) == ["services"]

@@ -126,3 +126,25 @@ def test_walks(client, director):
     assert client.walks() == []  # handed out once
     with pytest.raises(IpvsError, match="Invalid argument"):
         client.record(10_001)
+
+
+def test_what_queues_have_counted(client, director):
+    """A row for each, as the driver words it; of a director without queues none."""
+    assert client.queues() == []
+    rows = [{"queue": 7, "class": "other", "packets": 1 << 40, "dropped": None}, {"queue": 8, "class": "tcp"}]
+    director.ipvs.queues = lambda: rows
+    assert client.queues() == rows
+
+
+def test_queues_of_an_older_director(client, director):
+    """One that is still to be restarted knows no such command: nothing to show is no failure."""
+    director.ipvs.queues = lambda: [{"queue": 7}]
+    (family,) = [f for f in director.server.dispatcher.families if f.name == extension.FAMILY_NAME]
+    del family.ops[extension.Cmd.GET_QUEUES]
+    assert client.queues() == []
+
+
+def test_figures_of_the_table(client, director):
+    director.ipvs.unresolved = lambda: (3, 14)
+    figures = json.loads(client.total()[1])
+    assert figures == director.ipvs.table.info() | {"waiting": 3, "waited": 14}

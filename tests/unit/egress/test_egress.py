@@ -134,12 +134,14 @@ def test_256_packets_wait_in_all(world: World) -> None:
         for _ in range(16):
             world.egress.send(world.find(addr).index, addr)
     assert world.why == [Why.NO_NEIGHBOUR] * (20 * 16 - 256)
+    assert world.egress.unresolved() == (256, 256)
     world.happens(*(neighbour(netlink.NUD_REACHABLE, MAC, addr) for addr in addresses))
     assert [data for _, _, data in world.sent] == [addr for addr in addresses[:16] for _ in range(16)]
     for addr in addresses[16:]:  # there is room again
         world.happens(neighbour(0, b"", addr))
         world.egress.send(world.find(addr).index, addr)
     assert len(world.why) == 20 * 16 - 256
+    assert world.egress.unresolved() == (4, 260)
 
 
 def test_what_is_told_of_an_unreachable_packet_may_send(world: World) -> None:
