@@ -101,13 +101,13 @@ static bool record_ok(struct uvs_table *t, union record *r)
 /* The controller as far as it is true: a connection, and no way back to `c`. */
 static struct uvs_conn *controller_of(struct uvs_table *t, const struct uvs_conn *c)
 {
-	struct uvs_conn *ct = uvs_conn_at(t, c->control), *up = ct;
+	struct uvs_conn *ct = conn_at(t, c->control), *up = ct;
 	int depth;
 
 	for (depth = 0; up && depth < CONTROL_DEPTH; depth++) {
 		if (up == c || up->flags & UVS_CONN_F_ONE_PACKET)
 			return NULL;
-		up = uvs_conn_at(t, up->control);
+		up = conn_at(t, up->control);
 	}
 	return up ? NULL : ct;
 }
@@ -137,7 +137,7 @@ static void conn_attach(struct uvs_table *t, struct uvs_conn *c)
 	c->control = ct ? index_of(t, ct) : 0;
 	if (ct)
 		ct->n_control++;
-	if (!uvs_dest_at(t, c->dest))
+	if (!dest_at(t, c->dest))
 		c->dest = 0;
 	/* The process may have died between the store of the state and that of the flag. */
 	if (c->dest && !(c->flags & UVS_CONN_F_TEMPLATE) && c->protocol != IP_UDP) {
@@ -189,7 +189,7 @@ uint32_t table_attach(struct uvs_table *t)
 			record_free(t, i);
 		else if (r->kind == UVS_KIND_CONN)
 			conn_attach(t, &r->conn);
-		else if (r->kind == UVS_KIND_DEST && !uvs_service_at(t, r->dest.service))
+		else if (r->kind == UVS_KIND_DEST && !service_at(t, r->dest.service))
 			r->dest.service = 0;
 	}
 	ext_sweep(t);

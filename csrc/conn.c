@@ -68,7 +68,7 @@ static struct uvs_conn *find_no_cport(struct uvs_table *t, const struct key *k)
 	return find_in(t, k, 0, t->bucket[bucket_of(t, k->af, k->protocol, k->saddr, 0)]);
 }
 
-struct uvs_conn *uvs_conn_in_get(struct uvs_table *t, const struct uvs_iphdr *iph)
+struct uvs_conn *conn_in_get(struct uvs_table *t, const struct uvs_iphdr *iph)
 {
 	struct uvs_conn *c;
 	struct key k;
@@ -111,7 +111,7 @@ static void in_get_batch(struct uvs_table *t, const struct uvs_iphdr *iph, uint3
 	}
 }
 
-void uvs_conn_in_get_batch(struct uvs_table *t, const struct uvs_iphdr *iph, uint32_t n, uint32_t *out)
+void conn_in_get_batch(struct uvs_table *t, const struct uvs_iphdr *iph, uint32_t n, uint32_t *out)
 {
 	for (; n > BATCH; n -= BATCH, iph += BATCH, out += BATCH)
 		in_get_batch(t, iph, BATCH, out);
@@ -129,7 +129,7 @@ static inline bool match_out(const struct uvs_conn *c, const struct key *k)
 	return c->vport == k->sport && addr_equal(k->af, &c->vaddr, k->saddr);
 }
 
-struct uvs_conn *uvs_conn_out_get(struct uvs_table *t, const struct uvs_iphdr *iph)
+struct uvs_conn *conn_out_get(struct uvs_table *t, const struct uvs_iphdr *iph)
 {
 	struct key k;
 	uint32_t i;
@@ -150,7 +150,7 @@ static uint8_t vaddr_af(uint8_t af, uint8_t protocol)
 	return protocol ? af : UVS_AF_INET;
 }
 
-struct uvs_conn *uvs_ct_in_get(struct uvs_table *t, const struct uvs_conn_param *key)
+struct uvs_conn *ct_in_get(struct uvs_table *t, const struct uvs_conn_param *key)
 {
 	uint64_t b = key->pe_len ? ext_pe_bucket(t, key->pe, key->pe_len)
 				 : bucket_of(t, key->af, key->protocol, &key->caddr, key->cport);
@@ -242,7 +242,7 @@ static uint64_t total(const struct uvs_dest *d)
 	return (uint64_t)d->activeconns + (uint64_t)d->inactconns;
 }
 
-void uvs_dest_overload(struct uvs_dest *d)
+void dest_overload(struct uvs_dest *d)
 {
 	uint64_t n = total(d), u = d->u_threshold, l = d->l_threshold;
 
@@ -254,10 +254,10 @@ void uvs_dest_overload(struct uvs_dest *d)
 
 /* ------------------------------------------------------------------ life cycle */
 
-struct uvs_conn *uvs_conn_new(struct uvs_table *t, const struct uvs_conn_param *p, uint32_t flags,
-			      uint32_t dest, uint64_t now)
+struct uvs_conn *conn_new(struct uvs_table *t, const struct uvs_conn_param *p, uint32_t flags, uint32_t dest,
+			  uint64_t now)
 {
-	struct uvs_dest *d = uvs_dest_at(t, dest);
+	struct uvs_dest *d = dest_at(t, dest);
 	struct uvs_conn *c;
 	uint32_t i;
 
@@ -290,7 +290,7 @@ struct uvs_conn *uvs_conn_new(struct uvs_table *t, const struct uvs_conn_param *
 	record_publish(t, i, UVS_KIND_CONN);
 	conn_count(t, c, 1);
 	if (d)
-		uvs_dest_overload(d);
+		dest_overload(d);
 	hash(t, c);
 	timer_file(t, c);
 	return c;
@@ -313,7 +313,7 @@ static void conn_free(struct uvs_table *t, struct uvs_conn *c)
 	control_del(t, c);
 	conn_count(t, c, -1);
 	if (c->dest)
-		uvs_dest_overload(&t->rec[c->dest].dest);
+		dest_overload(&t->rec[c->dest].dest);
 	ext_free(t, c->ext);
 	record_free(t, index_of(t, c));
 }
@@ -340,7 +340,7 @@ void conn_expire(struct uvs_table *t, struct uvs_conn *c, uint64_t now)
 	timer_file(t, c);
 }
 
-void uvs_conn_del(struct uvs_table *t, struct uvs_conn *c)
+void conn_del(struct uvs_table *t, struct uvs_conn *c)
 {
 	if (c->control)
 		c->timeout = 0;
@@ -348,27 +348,27 @@ void uvs_conn_del(struct uvs_table *t, struct uvs_conn *c)
 }
 
 /* ip_vs_expire_nodest_conn_flush */
-uint32_t uvs_expire_nodest(struct uvs_table *t)
+uint32_t expire_nodest(struct uvs_table *t, uint32_t from, uint32_t n)
 {
-	uint32_t i, control, n = 0;
+	uint32_t i, control, gone = 0;
 
-	for (i = FIRST; i < t->fresh; i++) {
-		struct uvs_conn *c = uvs_conn_at(t, i), *ct;
-		const struct uvs_dest *d = c ? uvs_dest_at(t, c->dest) : NULL;
+	for (i = from; n && i < t->fresh; n--, i++) {
+		struct uvs_conn *c = conn_at(t, i), *ct;
+		const struct uvs_dest *d = c ? dest_at(t, c->dest) : NULL;
 
 		if (!d || d->flags & UVS_DEST_F_AVAILABLE || c->n_control)
 			continue;
 		control = c->control;
-		uvs_conn_del(t, c);
-		n++;
-		ct = uvs_conn_at(t, control);
+		conn_del(t, c);
+		gone++;
+		ct = conn_at(t, control);
 		if (ct && !ct->n_control)
-			uvs_conn_del(t, ct);
+			conn_del(t, ct);
 	}
-	return n;
+	return gone;
 }
 
-void uvs_conn_put(struct uvs_table *t, struct uvs_conn *c, uint64_t now)
+void conn_put(struct uvs_table *t, struct uvs_conn *c, uint64_t now)
 {
 	clock_seen(t, now);
 	if (c->flags & UVS_CONN_F_ONE_PACKET) {
@@ -379,7 +379,7 @@ void uvs_conn_put(struct uvs_table *t, struct uvs_conn *c, uint64_t now)
 	timer_touch(t, c);
 }
 
-void uvs_conn_expire_now(struct uvs_table *t, struct uvs_conn *c, uint64_t now)
+void conn_expire_now(struct uvs_table *t, struct uvs_conn *c, uint64_t now)
 {
 	clock_seen(t, now);
 	if (c->deadline > now) {
@@ -388,7 +388,7 @@ void uvs_conn_expire_now(struct uvs_table *t, struct uvs_conn *c, uint64_t now)
 	}
 }
 
-void uvs_control_add(struct uvs_table *t, struct uvs_conn *c, struct uvs_conn *controller)
+void control_add(struct uvs_table *t, struct uvs_conn *c, struct uvs_conn *controller)
 {
 	const struct uvs_conn *up = controller;
 
@@ -402,7 +402,7 @@ void uvs_control_add(struct uvs_table *t, struct uvs_conn *c, struct uvs_conn *c
 	}
 }
 
-void uvs_conn_rekey(struct uvs_table *t, struct uvs_conn *c, uint16_t cport, uint16_t vport, uint16_t dport)
+void conn_rekey(struct uvs_table *t, struct uvs_conn *c, uint16_t cport, uint16_t vport, uint16_t dport)
 {
 	unhash(t, c);
 	c->cport = cport;
@@ -411,7 +411,7 @@ void uvs_conn_rekey(struct uvs_table *t, struct uvs_conn *c, uint16_t cport, uin
 	hash(t, c);
 }
 
-void uvs_conn_fill_cport(struct uvs_table *t, struct uvs_conn *c, uint16_t cport)
+void conn_fill_cport(struct uvs_table *t, struct uvs_conn *c, uint16_t cport)
 {
 	if (!(c->flags & UVS_CONN_F_NO_CPORT))
 		return;
@@ -437,43 +437,43 @@ static void count(struct uvs_stats *s, int out, uint32_t bytes)
 
 static void count_all(struct uvs_table *t, const struct uvs_conn *c, int out, uint32_t bytes)
 {
-	struct uvs_dest *d = uvs_dest_at(t, c->dest);
+	struct uvs_dest *d = dest_at(t, c->dest);
 	struct uvs_service *s;
 
 	if (!d || !(d->flags & UVS_DEST_F_AVAILABLE))
 		return;
 	count(&d->stats, out, bytes);
-	s = uvs_service_at(t, d->service);
+	s = service_at(t, d->service);
 	if (s)
 		count(&s->stats, out, bytes);
 	count(&t->header->total, out, bytes);
 }
 
-void uvs_in_stats(struct uvs_table *t, const struct uvs_conn *c, uint32_t bytes)
+void in_stats(struct uvs_table *t, const struct uvs_conn *c, uint32_t bytes)
 {
 	count_all(t, c, 0, bytes);
 }
 
-void uvs_out_stats(struct uvs_table *t, const struct uvs_conn *c, uint32_t bytes)
+void out_stats(struct uvs_table *t, const struct uvs_conn *c, uint32_t bytes)
 {
 	count_all(t, c, 1, bytes);
 }
 
-void uvs_conn_stats(struct uvs_table *t, const struct uvs_conn *c)
+void conn_stats(struct uvs_table *t, const struct uvs_conn *c)
 {
-	struct uvs_dest *d = uvs_dest_at(t, c->dest);
+	struct uvs_dest *d = dest_at(t, c->dest);
 	struct uvs_service *s;
 
 	t->header->total.conns++;
 	if (!d)
 		return;
 	d->stats.conns++;
-	s = uvs_service_at(t, d->service);
+	s = service_at(t, d->service);
 	if (s)
 		s->stats.conns++;
 }
 
-void uvs_stats_add(struct uvs_stats *s, const struct uvs_stats *by)
+void stats_add(struct uvs_stats *s, const struct uvs_stats *by)
 {
 	s->conns += by->conns;
 	s->inpkts += by->inpkts;
@@ -482,7 +482,7 @@ void uvs_stats_add(struct uvs_stats *s, const struct uvs_stats *by)
 	s->outbytes += by->outbytes;
 }
 
-void uvs_stats_sub(struct uvs_stats *s, const struct uvs_stats *by)
+void stats_sub(struct uvs_stats *s, const struct uvs_stats *by)
 {
 	s->conns -= by->conns;
 	s->inpkts -= by->inpkts;

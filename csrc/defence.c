@@ -5,7 +5,6 @@
 #include "packet.h"
 #include "table.h"
 
-#define SHARE 32              /* a call looks at one in so many records */
 #define YOUNG_NS 60000000000u /* an entry refreshed since is spared */
 #define FEW_PACKETS 8         /* more than this, and it is somebody's real connection */
 
@@ -36,8 +35,8 @@ static bool todrop(struct uvs_table *t, const struct uvs_conn *c, uint64_t now)
 /* ip_vs_conn_ops_mode */
 static bool of_one_packet_service(struct uvs_table *t, const struct uvs_conn *c)
 {
-	const struct uvs_dest *d = uvs_dest_at(t, c->dest);
-	const struct uvs_service *s = d ? uvs_service_at(t, d->service) : NULL;
+	const struct uvs_dest *d = dest_at(t, c->dest);
+	const struct uvs_service *s = d ? service_at(t, d->service) : NULL;
 
 	return s && s->flags & UVS_SVC_F_ONEPACKET;
 }
@@ -64,20 +63,18 @@ static bool drop(struct uvs_table *t, const struct uvs_conn *c, uint64_t now)
 	return todrop(t, c, now);
 }
 
-uint32_t uvs_drop_entry(struct uvs_table *t, uint64_t now, uint32_t random)
+uint32_t drop_entry(struct uvs_table *t, uint64_t now, uint32_t from, uint32_t n)
 {
-	uint32_t used = t->fresh - FIRST, i, n = 0, left = (used + SHARE - 1) / SHARE;
+	uint32_t i, dropped = 0;
 
 	clock_seen(t, now);
-	if (!used)
-		return 0;
-	for (i = FIRST + random % used; left; left--, i = i + 1 < t->fresh ? i + 1 : FIRST) {
-		struct uvs_conn *c = uvs_conn_at(t, i);
+	for (i = from; n && i < t->fresh; n--, i++) {
+		struct uvs_conn *c = conn_at(t, i);
 
 		if (c && drop(t, c, now)) {
-			uvs_conn_del(t, c);
-			n++;
+			conn_del(t, c);
+			dropped++;
 		}
 	}
-	return n;
+	return dropped;
 }

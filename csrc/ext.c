@@ -40,7 +40,7 @@ uint64_t ext_pe_bucket(const struct uvs_table *t, const uint8_t *pe, uint32_t le
 	return sip_finish(v0, v1, v2, v3, m) & t->bucket_mask;
 }
 
-uint32_t uvs_conn_pe(const struct uvs_table *t, const struct uvs_conn *c, uint8_t *out)
+uint32_t conn_pe(const struct uvs_table *t, const struct uvs_conn *c, uint8_t *out)
 {
 	const struct uvs_pe *e = c->flags & UVS_CONN_F_TEMPLATE ? pe_at(t, c->ext) : NULL;
 	uint32_t len = 0;
@@ -56,7 +56,7 @@ uint64_t ext_bucket(const struct uvs_table *t, const struct uvs_conn *c)
 {
 	uint8_t pe[UVS_PE_MAX];
 
-	return ext_pe_bucket(t, pe, uvs_conn_pe(t, c, pe));
+	return ext_pe_bucket(t, pe, conn_pe(t, c, pe));
 }
 
 bool ext_pe_equal(const struct uvs_table *t, const struct uvs_conn *c, const struct uvs_conn_param *key)
@@ -101,14 +101,14 @@ uint32_t ext_pe_new(struct uvs_table *t, uint32_t owner, const uint8_t *pe, uint
 
 /* ------------------------------------------------------------------ helpers' data */
 
-struct uvs_app *uvs_conn_app(struct uvs_table *t, const struct uvs_conn *c)
+struct uvs_app *conn_app(struct uvs_table *t, const struct uvs_conn *c)
 {
 	return c->flags & UVS_CONN_F_TEMPLATE ? NULL : app_at(t, c->ext);
 }
 
-struct uvs_app *uvs_conn_app_new(struct uvs_table *t, struct uvs_conn *c)
+struct uvs_app *conn_app_new(struct uvs_table *t, struct uvs_conn *c)
 {
-	struct uvs_app *a = uvs_conn_app(t, c);
+	struct uvs_app *a = conn_app(t, c);
 	uint32_t i;
 
 	if (a || c->flags & UVS_CONN_F_TEMPLATE)
@@ -186,7 +186,7 @@ void ext_sweep(struct uvs_table *t)
 
 		if (r->kind != UVS_KIND_PE && r->kind != UVS_KIND_APP)
 			continue;
-		if (!r->pe.claimed || !uvs_conn_at(t, r->pe.owner))
+		if (!r->pe.claimed || !conn_at(t, r->pe.owner))
 			record_free(t, i);
 	}
 }

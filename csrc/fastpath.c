@@ -8,6 +8,7 @@
  */
 #include "fastpath.h"
 #include "packet.h"
+#include "table.h"
 
 #define FTPPORT 21
 #define SCTP_INIT 1
@@ -59,13 +60,11 @@ static int reply(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *
 
 	if (masq && (has_app(c) || (hook == UVS_FORWARD && f->flags & UVS_FAST_REROUTE)))
 		return UVS_STEP_SLOW;
-	if (masq) {
+	if (masq)
 		uvs_snat(p, c);
-		uvs_csum_finish(p); /* what is handed back is not looked at again */
-	}
-	uvs_out_stats(t, c, p->len);
-	uvs_set_state(t, c, UVS_DIR_OUTPUT, &p->iph);
-	uvs_conn_put(t, c, now);
+	out_stats(t, c, p->len);
+	set_state(t, c, UVS_DIR_OUTPUT, &p->iph);
+	conn_put(t, c, now);
 	f->why[UVS_WHY_REPLY]++;
 	return masq ? UVS_STEP_REWRITTEN : UVS_STEP_ACCEPT;
 }
@@ -74,11 +73,11 @@ static int reply(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *
 static int out_rt(const struct uvs_fastpath *f, const struct uvs_packet *p, const struct uvs_conn *c,
 		  struct uvs_way *way)
 {
-	const struct uvs_nexthop *nh = &f->nexthops[c->nexthop % UVS_NEXTHOPS];
+	const struct uvs_nexthop *nh = &f->nexthops->row[c->nexthop % UVS_NEXTHOPS];
 
 	if (!c->nexthop || nh->index != c->nexthop || !nh->quick || p->iph.ttl <= 1 || from_loopback(&p->iph))
 		return 0;
-	way->nexthop = nh;
+	way->nexthop = *nh;
 	way->gso_size = 0;
 	if (!p->gso && !p->partial)
 		return p->len <= nh->mtu;
@@ -100,19 +99,19 @@ static int request(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn
 {
 	const uint32_t method = c->flags & UVS_CONN_F_FWD_MASK;
 	struct uvs_table *t = f->table;
-	const struct uvs_dest *d = uvs_dest_at(t, c->dest);
+	const struct uvs_dest *d = dest_at(t, c->dest);
 
 	if (!out_rt(f, p, c, way) || !d || !(d->flags & UVS_DEST_F_AVAILABLE) || opens(&p->iph))
 		return UVS_STEP_SLOW;
 	if (method != UVS_CONN_F_DROUTE && (!is_masq(c) || c->flags & UVS_CONN_F_NO_CPORT || has_app(c)))
 		return UVS_STEP_SLOW;
-	uvs_in_stats(t, c, p->len);
-	uvs_set_state(t, c, UVS_DIR_INPUT, &p->iph);
+	in_stats(t, c, p->len);
+	set_state(t, c, UVS_DIR_INPUT, &p->iph);
 	uvs_decrease_ttl(p);
 	if (is_masq(c))
 		uvs_dnat(p, c);
 	c->in_pkts++;
-	uvs_conn_put(t, c, now);
+	conn_put(t, c, now);
 	f->why[UVS_WHY_FORWARDED]++;
 	return UVS_STEP_SEND;
 }
@@ -149,7 +148,7 @@ static uint32_t hash_of(const uint8_t *ends, uint32_t len)
 	return (hash ^ hash >> 16) % UVS_FRAGMENTED;
 }
 
-void uvs_fastpath_fragmented(struct uvs_fastpath *f, const uint8_t *ends, uint32_t len, int by)
+void fastpath_fragmented(struct uvs_fastpath *f, const uint8_t *ends, uint32_t len, int by)
 {
 	f->fragmented += (uint32_t)by;
 	f->fragmented_by[hash_of(ends, len)] += (uint16_t)by;
@@ -165,7 +164,7 @@ static int in_fragments(const struct uvs_fastpath *f, const struct uvs_packet *p
 	return f->fragmented_by[hash_of(p->data + (v4 ? IP4_SADDR : IP6_SADDR), v4 ? 8 : 32)];
 }
 
-int uvs_fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_t now, struct uvs_way *way)
+int fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_t now, struct uvs_way *way)
 {
 	const struct uvs_iphdr *h = &p->iph;
 	struct uvs_conn *c;
@@ -174,7 +173,7 @@ int uvs_fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_
 		return UVS_STEP_SLOW;
 	if (hook == UVS_LOCAL_IN && h->protocol != IP_TCP && in_fragments(f, p))
 		return UVS_STEP_SLOW;
-	c = uvs_conn_out_get(f->table, h);
+	c = conn_out_get(f->table, h);
 	if (c)
 		return reply(f, p, c, hook, now);
 	if (f->flags & UVS_FAST_NAT_ICMP || (h->protocol == IP_UDP && f->flags & UVS_FAST_PE))
@@ -183,6 +182,6 @@ int uvs_fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_
 		return accept_for(f, UVS_WHY_NO_CONN);
 	if (to_many(h))
 		return UVS_STEP_SLOW;
-	c = uvs_conn_in_get(f->table, h);
+	c = conn_in_get(f->table, h);
 	return c ? request(f, p, c, now, way) : of_no_conn(f, h);
 }

@@ -21,6 +21,17 @@ struct uvs_nexthop {
 
 #define UVS_NEXTHOPS 65536
 
+/* The rows, by slot; zero at first.  `table`: whose engine lock guards them; NULL: nobody else looks at them yet. */
+struct uvs_nexthops {
+	struct uvs_table *table;
+	struct uvs_nexthop row[UVS_NEXTHOPS];
+};
+
+/* Put a row into its slot; may the fast path use it, which leads where it did; it is gone. */
+void uvs_nexthops_put(struct uvs_nexthops *h, const struct uvs_nexthop *row);
+void uvs_nexthops_hasten(struct uvs_nexthops *h, uint32_t index, int quick);
+void uvs_nexthops_remove(struct uvs_nexthops *h, uint32_t index);
+
 /* Netfilter hooks: NF_INET_* (include/uapi/linux/netfilter.h). */
 #define UVS_LOCAL_IN 1
 #define UVS_FORWARD 2
@@ -38,7 +49,7 @@ struct uvs_nexthop {
 
 struct uvs_fastpath {
 	struct uvs_table *table;
-	const struct uvs_nexthop *nexthops; /* UVS_NEXTHOPS rows, by slot */
+	const struct uvs_nexthops *nexthops;
 	uint32_t flags; /* UVS_FAST_* */
 	uint32_t clock_rate; /* of uvs_now() */
 	uint64_t why[UVS_WHY_MAX]; /* packets that were done here, by reason */
@@ -47,6 +58,12 @@ struct uvs_fastpath {
 	uint16_t fragmented_by[UVS_FRAGMENTED]; /* the same by a hash of their addresses */
 };
 
+/* What is to be looked at besides the table, changed at once. */
+void uvs_fastpath_set(struct uvs_fastpath *f, uint32_t flags, uint32_t whole);
+/* A packet that was taken got another reason on its way out. */
+void uvs_fastpath_count(struct uvs_fastpath *f, int why);
+/* The counts by reason since the last call, UVS_WHY_MAX of them. */
+void uvs_fastpath_take(struct uvs_fastpath *f, uint64_t *why);
 /* `by` more datagrams from and to these addresses came in fragments: source and destination, `len` bytes in all. */
 void uvs_fastpath_fragmented(struct uvs_fastpath *f, const uint8_t *ends, uint32_t len, int by);
 
@@ -59,12 +76,13 @@ enum uvs_step {
 
 /* How a packet leaves. */
 struct uvs_way {
-	const struct uvs_nexthop *nexthop;
+	struct uvs_nexthop nexthop; /* as it was when the packet was looked at */
 	uint32_t gso_size; /* payload of each segment, 0: the packet is one */
 };
 
 /* One packet of a known connection, or one that cannot open any, as nf_hook() of uvs/ipvs/hooks.py does it,
- * by the same primitives; everything else is for the hook path.  `now`: ns.  Returns enum uvs_step. */
+ * by the same primitives; everything else is for the hook path.  `now`: ns.  Returns enum uvs_step.  May be called
+ * by several threads. */
 int uvs_fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_t now, struct uvs_way *way);
 
 #endif

@@ -131,7 +131,7 @@ int uvs_inject_offload(const struct uvs_inject *s, const struct uvs_nexthop *nh,
 static void offload(struct virtio_net_hdr *vnet, const struct uvs_frame *f)
 {
 	const struct uvs_packet *p = f->packet;
-	const uint8_t ethlen = f->way.nexthop->ethlen;
+	const uint8_t ethlen = f->way.nexthop.ethlen;
 
 	memset(vnet, 0, sizeof(*vnet));
 	if (p->partial) {
@@ -158,7 +158,7 @@ void uvs_inject_frames(const struct uvs_inject *s, struct uvs_frame *frames, uin
 
 	for (i = 0; i < n && i < UVS_FRAMES; i++) {
 		struct uvs_frame *f = &frames[i];
-		const struct uvs_nexthop *nh = f->way.nexthop;
+		const struct uvs_nexthop *nh = &f->way.nexthop;
 		const struct uvs_packet *p = f->packet;
 
 		f->err = 0;

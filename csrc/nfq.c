@@ -136,9 +136,9 @@ static void refused(struct uvs_nfq *q, struct uvs_fastpath *f, const struct uvs_
 	const int err = frame->err, gone = err == ENETDOWN || err == ENXIO || err == ENODEV;
 
 	q->info.refused++;
-	f->why[gone ? UVS_WHY_NO_ROUTE : UVS_WHY_SEND]++;
+	uvs_fastpath_count(f, gone ? UVS_WHY_NO_ROUTE : UVS_WHY_SEND);
 	if (err != ENOBUFS && err != EAGAIN) {
-		q->info.nexthop = frame->way.nexthop->index;
+		q->info.nexthop = frame->way.nexthop.index;
 		q->info.err = err;
 	}
 }

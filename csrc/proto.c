@@ -18,7 +18,7 @@ int proto_dir(struct uvs_conn *c, int dir)
 /* ip_vs_control_assure_ct */
 void proto_assure(struct uvs_table *t, const struct uvs_conn *c)
 {
-	struct uvs_conn *ct = uvs_conn_at(t, c->control);
+	struct uvs_conn *ct = conn_at(t, c->control);
 
 	if (ct && ct->flags & UVS_CONN_F_TEMPLATE)
 		ct->state |= TEMPLATE_ASSURED;
@@ -26,7 +26,7 @@ void proto_assure(struct uvs_table *t, const struct uvs_conn *c)
 
 void proto_enter(struct uvs_table *t, struct uvs_conn *c, int state, bool active, bool established)
 {
-	struct uvs_dest *d = uvs_dest_at(t, c->dest);
+	struct uvs_dest *d = dest_at(t, c->dest);
 
 	if (state == c->state)
 		return;
@@ -45,7 +45,7 @@ void proto_enter(struct uvs_table *t, struct uvs_conn *c, int state, bool active
 }
 
 /* By the packet's protocol: AH and ESP on the connection of their key exchange change nothing. */
-void uvs_set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struct uvs_iphdr *iph)
+void set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struct uvs_iphdr *iph)
 {
 	if (c->flags & UVS_CONN_F_TEMPLATE)
 		return;

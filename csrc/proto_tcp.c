@@ -111,7 +111,7 @@ int uvs_tcp_next(int secure, int dir, int event, int state)
 	return next_state[!!secure][dir][event][state];
 }
 
-void uvs_secure_tcp(struct uvs_table *t, int on)
+void secure_tcp(struct uvs_table *t, int on)
 {
 	t->secure_tcp = !!on;
 }

@@ -36,14 +36,14 @@ static bool better(const struct uvs_dest *d, const struct uvs_dest *than, int ru
 	}
 }
 
-int uvs_dest_choose(struct uvs_table *t, const uint32_t *dests, uint32_t n, int rule)
+int dest_choose(struct uvs_table *t, const uint32_t *dests, uint32_t n, int rule)
 {
 	const struct uvs_dest *best = NULL;
 	uint32_t i;
 	int at = -1;
 
 	for (i = 0; i < n; i++) {
-		const struct uvs_dest *d = uvs_dest_at(t, dests[i]);
+		const struct uvs_dest *d = dest_at(t, dests[i]);
 
 		if (!d)
 			continue;

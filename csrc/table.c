@@ -52,6 +52,11 @@ struct uvs_table *uvs_table_open(const char *path, uint32_t conn_max, const uint
 	if (!t)
 		return NULL;
 	t->fd = -1;
+	t->lock = calloc(1, sizeof(*t->lock));
+	if (!t->lock || pthread_mutex_init(t->lock, NULL)) {
+		err = ENOMEM;
+		goto failed_at_once;
+	}
 	t->now = now;
 	t->tick = now / TICK_NS;
 	t->fresh = FIRST;
@@ -76,6 +81,7 @@ struct uvs_table *uvs_table_open(const char *path, uint32_t conn_max, const uint
 
 failed:
 	err = errno;
+failed_at_once:
 	uvs_table_close(t);
 	errno = err;
 	return NULL;
@@ -88,10 +94,13 @@ void uvs_table_close(struct uvs_table *t)
 	if (t->bucket)
 		munmap(t->bucket, (t->bucket_mask + 1) * sizeof(*t->bucket));
 	arena_close(t);
+	if (t->lock)
+		pthread_mutex_destroy(t->lock);
+	free(t->lock);
 	free(t);
 }
 
-void uvs_table_info(const struct uvs_table *t, struct uvs_table_info *info)
+void table_info(const struct uvs_table *t, struct uvs_table_info *info)
 {
 	*info = (struct uvs_table_info){
 		.conns = t->conns,
@@ -147,17 +156,17 @@ static bool is(const struct uvs_table *t, uint32_t i, uint8_t kind)
 	return i >= FIRST && i < t->fresh && t->rec[i].kind == kind;
 }
 
-struct uvs_conn *uvs_conn_at(struct uvs_table *t, uint32_t i)
+struct uvs_conn *conn_at(struct uvs_table *t, uint32_t i)
 {
 	return is(t, i, UVS_KIND_CONN) ? &t->rec[i].conn : NULL;
 }
 
-struct uvs_dest *uvs_dest_at(struct uvs_table *t, uint32_t i)
+struct uvs_dest *dest_at(struct uvs_table *t, uint32_t i)
 {
 	return is(t, i, UVS_KIND_DEST) ? &t->rec[i].dest : NULL;
 }
 
-struct uvs_service *uvs_service_at(struct uvs_table *t, uint32_t i)
+struct uvs_service *service_at(struct uvs_table *t, uint32_t i)
 {
 	return is(t, i, UVS_KIND_SERVICE) ? &t->rec[i].service : NULL;
 }
@@ -167,19 +176,19 @@ uint32_t uvs_record_index(const struct uvs_table *t, const void *record)
 	return index_of(t, record);
 }
 
-uint32_t uvs_record_next(struct uvs_table *t, int kind, uint32_t *cursor)
+uint32_t record_next(struct uvs_table *t, int kind, uint32_t *cursor, uint32_t most)
 {
 	uint32_t i = *cursor < FIRST ? FIRST : *cursor + 1;
 
-	for (; i < t->fresh; i++) {
+	for (; i < t->fresh && most; i++, most--) {
+		*cursor = i;
 		if (t->rec[i].kind == kind)
-			return *cursor = i;
+			return i;
 	}
-	*cursor = t->fresh > FIRST ? t->fresh - 1 : 0;
 	return 0;
 }
 
-uint32_t uvs_dest_new(struct uvs_table *t)
+uint32_t dest_new(struct uvs_table *t)
 {
 	uint32_t i = record_new(t);
 
@@ -190,9 +199,9 @@ uint32_t uvs_dest_new(struct uvs_table *t)
 	return i;
 }
 
-int uvs_dest_free(struct uvs_table *t, uint32_t i)
+int dest_free(struct uvs_table *t, uint32_t i)
 {
-	struct uvs_dest *d = uvs_dest_at(t, i);
+	struct uvs_dest *d = dest_at(t, i);
 
 	if (!d || d->refcnt)
 		return -1;
@@ -201,7 +210,7 @@ int uvs_dest_free(struct uvs_table *t, uint32_t i)
 	return 0;
 }
 
-uint32_t uvs_service_new(struct uvs_table *t)
+uint32_t service_new(struct uvs_table *t)
 {
 	uint32_t i = record_new(t);
 
@@ -212,9 +221,9 @@ uint32_t uvs_service_new(struct uvs_table *t)
 	return i;
 }
 
-void uvs_service_free(struct uvs_table *t, uint32_t i)
+void service_free(struct uvs_table *t, uint32_t i)
 {
-	if (uvs_service_at(t, i)) {
+	if (service_at(t, i)) {
 		t->services--;
 		record_free(t, i);
 	}

@@ -12,6 +12,7 @@
 #ifndef UVS_TABLE_H
 #define UVS_TABLE_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "uvs.h"
@@ -57,6 +58,8 @@ _Static_assert(offsetof(struct uvs_conn, deadline) == 64, "what a lookup compare
 _Static_assert(sizeof(struct arena_header) <= FIRST * UVS_RECORD_SIZE, "the header fits its page");
 
 struct uvs_table {
+	pthread_mutex_t
+		*lock; /* the engine lock: of all that follows, of the records, of next hops and services */
 	union record *rec; /* start of the reservation; stays where it is */
 	uint32_t *bucket;  /* heads of hash chains */
 	uint64_t bucket_mask;
@@ -85,6 +88,18 @@ struct uvs_table {
 	uint32_t slot[WHEEL];
 };
 
+/* The engine lock.  What Python calls takes it (locked.c), and so does each packet's step on the fast path; all
+ * below is called with it held.  Not recursive; no I/O and no long work under it. */
+static inline void engine_lock(const struct uvs_table *t)
+{
+	pthread_mutex_lock(t->lock);
+}
+
+static inline void engine_unlock(const struct uvs_table *t)
+{
+	pthread_mutex_unlock(t->lock);
+}
+
 /* arena.c: map the file, or private memory; false with errno and `msg`. */
 bool arena_open(struct uvs_table *t, const char *path, uint32_t conn_max, const uint8_t *boot_id, char *msg,
 		size_t msglen);
@@ -95,7 +110,17 @@ bool arena_grow(struct uvs_table *t);
 /* attach.c: check every record and rebuild what is not in the file.  Returns how many were refused. */
 uint32_t table_attach(struct uvs_table *t);
 
-/* table.c */
+/* table.c; those of uvs.h without its prefix do what is said there.  record_next: looks at no more than `most`
+ * records, 0 may mean that there are more: *cursor < t->fresh - 1. */
+void table_info(const struct uvs_table *t, struct uvs_table_info *info);
+struct uvs_conn *conn_at(struct uvs_table *t, uint32_t i);
+struct uvs_dest *dest_at(struct uvs_table *t, uint32_t i);
+struct uvs_service *service_at(struct uvs_table *t, uint32_t i);
+uint32_t record_next(struct uvs_table *t, int kind, uint32_t *cursor, uint32_t most);
+uint32_t dest_new(struct uvs_table *t);
+int dest_free(struct uvs_table *t, uint32_t i);
+uint32_t service_new(struct uvs_table *t);
+void service_free(struct uvs_table *t, uint32_t i);
 uint32_t record_new(struct uvs_table *t); /* zeroed, its kind still FREE */
 void record_free(struct uvs_table *t, uint32_t i);
 
@@ -175,6 +200,9 @@ static inline uint64_t bucket_of(const struct uvs_table *t, uint8_t af, uint8_t 
 uint64_t ext_pe_bucket(const struct uvs_table *t, const uint8_t *pe, uint32_t len);
 uint64_t ext_bucket(const struct uvs_table *t, const struct uvs_conn *c);
 bool ext_pe_equal(const struct uvs_table *t, const struct uvs_conn *c, const struct uvs_conn_param *key);
+uint32_t conn_pe(const struct uvs_table *t, const struct uvs_conn *c, uint8_t *out);
+struct uvs_app *conn_app(struct uvs_table *t, const struct uvs_conn *c);
+struct uvs_app *conn_app_new(struct uvs_table *t, struct uvs_conn *c);
 uint32_t ext_pe_new(struct uvs_table *t, uint32_t owner, const uint8_t *pe, uint32_t len);
 void ext_free(struct uvs_table *t, uint32_t ext);
 bool ext_ok(union record *r);
@@ -194,6 +222,13 @@ static inline uint64_t conn_bucket(const struct uvs_table *t, const struct uvs_c
 void timer_file(struct uvs_table *t, struct uvs_conn *c);
 void timer_remove(struct uvs_table *t, struct uvs_conn *c);
 void timer_touch(struct uvs_table *t, struct uvs_conn *c);
+uint32_t timer_run(struct uvs_table *t, uint64_t now, uint32_t budget);
+
+/* defence.c: one look at `n` records from `from` on. */
+uint32_t drop_entry(struct uvs_table *t, uint64_t now, uint32_t from, uint32_t n);
+
+/* sched.c */
+int dest_choose(struct uvs_table *t, const uint32_t *dests, uint32_t n, int rule);
 
 static inline void clock_seen(struct uvs_table *t, uint64_t now)
 {
@@ -201,13 +236,41 @@ static inline void clock_seen(struct uvs_table *t, uint64_t now)
 		t->now = now;
 }
 
-/* conn.c.  conn_expire: its timer fired.  conn_count: in the table's and the destination's counters. */
+/* conn.c; those of uvs.h as above.  conn_expire: its timer fired.  conn_count: in the table's and the destination's
+ * counters.  expire_nodest: of the `n` records from `from` on. */
+struct uvs_conn *conn_in_get(struct uvs_table *t, const struct uvs_iphdr *iph);
+struct uvs_conn *conn_out_get(struct uvs_table *t, const struct uvs_iphdr *iph);
+struct uvs_conn *ct_in_get(struct uvs_table *t, const struct uvs_conn_param *key);
+void conn_in_get_batch(struct uvs_table *t, const struct uvs_iphdr *iph, uint32_t n, uint32_t *out);
+struct uvs_conn *conn_new(struct uvs_table *t, const struct uvs_conn_param *p, uint32_t flags, uint32_t dest,
+			  uint64_t now);
+void conn_put(struct uvs_table *t, struct uvs_conn *c, uint64_t now);
+void conn_expire_now(struct uvs_table *t, struct uvs_conn *c, uint64_t now);
+void conn_del(struct uvs_table *t, struct uvs_conn *c);
+uint32_t expire_nodest(struct uvs_table *t, uint32_t from, uint32_t n);
+void control_add(struct uvs_table *t, struct uvs_conn *c, struct uvs_conn *controller);
+void conn_rekey(struct uvs_table *t, struct uvs_conn *c, uint16_t cport, uint16_t vport, uint16_t dport);
+void conn_fill_cport(struct uvs_table *t, struct uvs_conn *c, uint16_t cport);
+void dest_overload(struct uvs_dest *d);
+void in_stats(struct uvs_table *t, const struct uvs_conn *c, uint32_t bytes);
+void out_stats(struct uvs_table *t, const struct uvs_conn *c, uint32_t bytes);
+void conn_stats(struct uvs_table *t, const struct uvs_conn *c);
+void stats_add(struct uvs_stats *s, const struct uvs_stats *by);
+void stats_sub(struct uvs_stats *s, const struct uvs_stats *by);
 void conn_expire(struct uvs_table *t, struct uvs_conn *c, uint64_t now);
 void conn_count(struct uvs_table *t, const struct uvs_conn *c, int by);
 
 #define TEMPLATE_ASSURED 1 /* state of a template: a connection of it was established */
 
+/* fastpath.c: see fastpath.h. */
+struct uvs_fastpath;
+struct uvs_way;
+int fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_t now, struct uvs_way *way);
+void fastpath_fragmented(struct uvs_fastpath *f, const uint8_t *ends, uint32_t len, int by);
+
 /* proto.c, proto_*.c: the packet's header is readable; set state and timeout. */
+void set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struct uvs_iphdr *iph);
+void secure_tcp(struct uvs_table *t, int on);
 void tcp_set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struct uvs_iphdr *iph);
 void udp_set_state(struct uvs_table *t, struct uvs_conn *c, int dir);
 void sctp_set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struct uvs_iphdr *iph);

@@ -59,7 +59,7 @@ void timer_touch(struct uvs_table *t, struct uvs_conn *c)
 		refile(t, c);
 }
 
-uint32_t uvs_expire(struct uvs_table *t, uint64_t now, uint32_t budget)
+uint32_t timer_run(struct uvs_table *t, uint64_t now, uint32_t budget)
 {
 	uint64_t end = now / TICK_NS;
 	uint32_t n = 0, i;

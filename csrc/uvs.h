@@ -6,7 +6,8 @@
  * and `#define NAME NUMBER`.  Everywhere: addresses are bytes in network order (an
  * IPv4 address fills the first four of sixteen, the rest is zero), ports are
  * numbers in host order, `now` is one monotonic clock in nanoseconds, lengths are
- * bytes.  Nothing here does I/O but uvs_table_open().
+ * bytes.  Nothing here does I/O but uvs_table_open().  What is given a table, but open and close, may be called
+ * by several threads: it takes the engine lock, for some ten microseconds at most (csrc/locked.c).
  */
 #ifndef UVS_H
 #define UVS_H
@@ -288,10 +289,12 @@ struct uvs_app {
 /* What a connection is looked up or made by (the kernel's ip_vs_conn_param).  pe_len 0: no
  * persistence engine. */
 struct uvs_conn_param {
-	uint8_t af, daf, protocol, pad;
+	uint8_t af, daf, protocol;
+	uint8_t once; /* if meanwhile somebody made another than `found` for the same packets, that one is meant */
 	uint16_t cport, vport, dport, pe_len;
 	union uvs_addr caddr, vaddr, daddr;
 	uint32_t fwmark;
+	uint32_t found; /* record that the packet's lookup found, 0: none */
 	uint8_t pe[UVS_PE_MAX];
 };
 
@@ -341,7 +344,9 @@ void uvs_service_free(struct uvs_table *t, uint32_t i);
 
 /* OVERLOAD anew, after a connection came or went or a threshold was set: full at the upper
  * threshold, open again below the lower one, or below three quarters of the upper. */
-void uvs_dest_overload(struct uvs_dest *d);
+void uvs_dest_overload(struct uvs_table *t, struct uvs_dest *d);
+/* AVAILABLE or not. */
+void uvs_dest_set_available(struct uvs_table *t, struct uvs_dest *d, int yes);
 
 /* Which of `n` destinations, given by record in list order, a scheduler's rule prefers: its place in the
  * list, -1 if none will do; the first of equals.  Only those of weight > 0 that are not OVERLOADed come in
@@ -395,13 +400,15 @@ uint32_t uvs_conn_remaining(const struct uvs_conn *c, uint64_t now);
  * refreshed for a minute one in as many as they saw packets.  Returns how many. */
 uint32_t uvs_drop_entry(struct uvs_table *t, uint64_t now, uint32_t random);
 
+/* in_pkts one more; it wraps. */
+void uvs_conn_count_in(struct uvs_table *t, struct uvs_conn *c);
 /* Counters: a packet of `bytes` for the connection's destination, its service, the total. */
 void uvs_in_stats(struct uvs_table *t, const struct uvs_conn *c, uint32_t bytes);
 void uvs_out_stats(struct uvs_table *t, const struct uvs_conn *c, uint32_t bytes);
 void uvs_conn_stats(struct uvs_table *t, const struct uvs_conn *c);
 /* Each counter more, or less, by another's; they wrap. */
-void uvs_stats_add(struct uvs_stats *s, const struct uvs_stats *by);
-void uvs_stats_sub(struct uvs_stats *s, const struct uvs_stats *by);
+void uvs_stats_add(struct uvs_table *t, struct uvs_stats *s, const struct uvs_stats *by);
+void uvs_stats_sub(struct uvs_table *t, struct uvs_stats *s, const struct uvs_stats *by);
 
 /* ------------------------------------------------------------ state machines */
 

@@ -417,7 +417,7 @@ static void command(struct run *r, uint8_t arg, uint8_t which)
 		d->u_threshold = arg >> 3 & 7;
 		d->l_threshold = arg >> 6;
 		d->weight = arg & 3;
-		uvs_dest_overload(d);
+		uvs_dest_overload(r->t, d);
 		break;
 	case 4: uvs_secure_tcp(r->t, arg & 1); break;
 	case 5: choose(r); break;

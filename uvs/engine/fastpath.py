@@ -10,7 +10,6 @@ import enum
 from typing import Any, NamedTuple
 
 from uvs.engine.binding import ffi, lib
-from uvs.engine.names import Why
 from uvs.engine.packet import Packet
 from uvs.engine.table import Table
 
@@ -91,26 +90,22 @@ class NextHops:
     """The rows of the next-hop table as the engine sees them, by slot: the low 16 bits of a row's index."""
 
     def __init__(self) -> None:
-        self._c: Any = ffi.new("struct uvs_nexthop[]", lib.UVS_NEXTHOPS)
+        self._c: Any = ffi.new("struct uvs_nexthops *")
+        self._none = ffi.new("struct uvs_nexthop *")
 
     def put(self, index: int, hop: NextHop | None, quick: bool = False) -> None:
         """Row `index` leads there now; None, or not `quick`: only the hook path may use it."""
-        slot = self._c[index % lib.UVS_NEXTHOPS]
-        if hop is None:
-            slot.index, slot.quick = index, False
-            return
-        ffi.memmove(ffi.addressof(slot), hop._c, ffi.sizeof("struct uvs_nexthop"))
-        slot.index, slot.quick = index, quick
+        row = self._none if hop is None else hop._c
+        row.index, row.quick = index, quick and hop is not None
+        lib.uvs_nexthops_put(self._c, row)
 
     def hasten(self, index: int, quick: bool) -> None:
         """May the fast path use row `index`, which leads where it did?"""
-        self._c[index % lib.UVS_NEXTHOPS].quick = quick
+        lib.uvs_nexthops_hasten(self._c, index, quick)
 
     def remove(self, index: int) -> None:
         """Row `index` is gone."""
-        slot = self._c[index % lib.UVS_NEXTHOPS]
-        if slot.index == index:
-            slot.index, slot.quick = 0, False
+        lib.uvs_nexthops_remove(self._c, index)
 
 
 class FastPath:
@@ -122,7 +117,13 @@ class FastPath:
         self._c = ffi.new("struct uvs_fastpath *")
         self._c.table, self._c.nexthops = table._t, nexthops._c
         self._c.clock_rate = clock_rate
+        nexthops._c.table = table._t  # from now on its lock is theirs
         self._way = ffi.new("struct uvs_way *")
+        self._why = ffi.new("uint64_t[]", lib.UVS_WHY_MAX)
+
+    def close(self) -> None:
+        """The table may be closed, the next hops live on."""
+        self._kept[1]._c.table = ffi.NULL
 
     @property
     def flags(self) -> int:
@@ -131,7 +132,7 @@ class FastPath:
 
     @flags.setter
     def flags(self, value: int) -> None:
-        self._c.flags = value
+        lib.uvs_fastpath_set(self._c, value, self._c.whole)
 
     @property
     def whole(self) -> int:
@@ -140,7 +141,7 @@ class FastPath:
 
     @whole.setter
     def whole(self, value: int) -> None:
-        self._c.whole = value
+        lib.uvs_fastpath_set(self._c, self._c.flags, value)
 
     @property
     def clock_rate(self) -> int:
@@ -160,11 +161,6 @@ class FastPath:
 
     def take_counts(self, why: list[int]) -> None:
         """Add how often each reason was given since the last call to `why`, by reason."""
-        counts = self._c.why
-        for reason in _GIVEN:
-            if n := counts[reason]:
-                why[reason] += n
-                counts[reason] = 0
-
-
-_GIVEN = (Why.FORWARDED, Why.REPLY, Why.NO_CONN, Why.NOT_SYN, Why.NO_ROUTE, Why.SEND)
+        lib.uvs_fastpath_take(self._c, self._why)
+        for reason, n in enumerate(self._why):
+            why[reason] += n

@@ -38,10 +38,6 @@ class Conn:
     mss = number("mss", "TCP: what packets of many segments are cut to, options included; 0 = not known")
     nexthop = number("nexthop", "index into the next-hop table, 0 = not known")
 
-    def count_in(self) -> None:
-        """A packet more from the client; the counter wraps, as the kernel's."""
-        self._c.in_pkts = (self._c.in_pkts + 1) & 0xFFFFFFFF
-
     caddr = address("caddr", "af", "client address, packed")
     vaddr = address("vaddr", "af", "virtual address, packed")
     daddr = address("daddr", "daf", "real server's address, packed")
@@ -94,7 +90,7 @@ class _Record:
     def discount(self, counted: tuple[int, int, int, int, int]) -> None:
         """Count from there: what was counted before a zeroing is not shown again, by a later run neither."""
         by = ffi.new("struct uvs_stats *", counted)
-        lib.uvs_stats_sub(ffi.addressof(self._c, "stats"), by)
+        lib.uvs_stats_sub(self._table._t, ffi.addressof(self._c, "stats"), by)
 
 
 class DestRecord(_Record):
@@ -133,7 +129,11 @@ class DestRecord(_Record):
 
     def overload(self) -> None:
         """OVERLOAD anew, after a threshold was set (as Linux 6.1.0-57 was seen to do)."""
-        lib.uvs_dest_overload(self._c)
+        lib.uvs_dest_overload(self._table._t, self._c)
+
+    def set_available(self, yes: bool) -> None:
+        """IP_VS_DEST_F_AVAILABLE: it is in use, or deleted."""
+        lib.uvs_dest_set_available(self._table._t, self._c, yes)
 
     def clear_stats(self) -> None:
         """Counters to zero (a revived destination of another service)."""
@@ -165,10 +165,11 @@ class ServiceRecord(_Record):
 class Total:
     """The counters of everything, in the arena's header."""
 
-    __slots__ = ("_counted", "_zeroed")
+    __slots__ = ("_counted", "_table", "_zeroed")
 
-    def __init__(self, counted: Any, zeroed: Any) -> None:
-        self._counted, self._zeroed = counted, zeroed
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._counted, self._zeroed = lib.uvs_table_total(table._t), lib.uvs_table_zeroed(table._t)
 
     @property
     def raw(self) -> tuple[int, int, int, int, int]:
@@ -179,12 +180,12 @@ class Total:
     def stats(self) -> tuple[int, int, int, int, int]:
         """The same without what was discounted."""
         shown = ffi.new("struct uvs_stats *", self._counted[0])
-        lib.uvs_stats_sub(shown, self._zeroed)
+        lib.uvs_stats_sub(self._table._t, shown, self._zeroed)
         return _five(shown)
 
     def discount(self, counted: tuple[int, int, int, int, int]) -> None:
         """Count from there."""
-        lib.uvs_stats_add(self._zeroed, ffi.new("struct uvs_stats *", counted))
+        lib.uvs_stats_add(self._table._t, self._zeroed, ffi.new("struct uvs_stats *", counted))
 
 
 class TableError(OSError):
@@ -233,7 +234,7 @@ class Table:
     @property
     def total(self) -> Total:
         """The counters of everything."""
-        return Total(lib.uvs_table_total(self._t), lib.uvs_table_zeroed(self._t))
+        return Total(self)
 
     # ---- records
 
@@ -346,9 +347,16 @@ class Table:
         dest: int,
         now: int,
         pe: bytes = b"",
+        found: int = -1,
     ) -> Conn | None:
-        """ip_vs_conn_new: bound to destination record `dest` (0 = none); None when the table is full."""
+        """ip_vs_conn_new: bound to destination record `dest` (0 = none); None when the table is full.
+
+        `found`: record that the packet's own lookup found, 0 for none. If another was made for the same
+        packets meanwhile (workers make connections too), it is that one.
+        """
         self._fill(af, protocol, caddr, cport, vaddr, vport, daf, daddr, dport, fwmark, pe)
+        self._param.once = found >= 0
+        self._param.found = max(found, 0)
         c = lib.uvs_conn_new(self._t, self._param, flags, dest, now)
         return Conn(c) if c else None
 
@@ -422,6 +430,10 @@ class Table:
     def out_stats(self, conn: Conn, size: int) -> None:
         """ip_vs_out_stats: a packet of `size` bytes to the client."""
         lib.uvs_out_stats(self._t, conn._c, size)
+
+    def count_in(self, conn: Conn) -> None:
+        """A packet more from the client; the counter wraps, as the kernel's."""
+        lib.uvs_conn_count_in(self._t, conn._c)
 
     def conn_stats(self, conn: Conn) -> None:
         """ip_vs_conn_stats: one connection more."""

@@ -50,6 +50,7 @@ def ip_vs_in(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
         record.before = walk.entry(cp, skb.now) if cp else None
         record.step(1, "ip_vs_conn_in_get", "found" if cp else "no connection", packet=walk.describe(iph))
     if cp and pp.is_new_conn(iph) and not iph.flags & Hdr.LATER and _reschedule(ipvs, skb, cp, pp):
+        skb.found = table.index_of(cp)
         cp = None
     if cp and cp.dest and not _dest_flags(ipvs, cp) & DestFlag.AVAILABLE:
         # The destination was deleted: with expire_nodest_conn its connections end, otherwise they age.
@@ -60,6 +61,7 @@ def ip_vs_in(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
         table.conn_expire_now(cp, skb.now)
         if record:
             record.step(1, "ip_vs_conn_expire_now", "the real server was deleted: connection ended")
+        skb.found = table.index_of(cp)
         cp = None
     if cp is None:
         if iph.flags & Hdr.LATER:
@@ -112,9 +114,9 @@ def _dest_flags(ipvs: NetnsIpvs, cp: Conn) -> int:
 def _count_in_packet(ipvs: NetnsIpvs, cp: Conn) -> None:
     """in_pkts; a one-packet connection counts for its template. The sync decision belongs here."""
     if not cp.flags & ConnFlag.ONE_PACKET:
-        cp.count_in()
+        ipvs.table.count_in(cp)
     elif cp.control and (template := ipvs.table.conn_at(cp.control)):
-        template.count_in()
+        ipvs.table.count_in(template)
 
 
 def conn_schedule(
@@ -190,6 +192,7 @@ def ip_vs_schedule(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Conn
     cp = ipvs.table.conn_new(
         svc.key.af, iph.protocol, caddr, cport, vaddr, vport, dest.spec.af, dest.spec.addr,
         dest.spec.port or vport, skb.mark, svc.conn_flags(iph.protocol), dest.rec.index, skb.now,
+        found=skb.found,
     )  # fmt: skip
     if cp is None:
         skb.why = Why.TABLE_FULL
@@ -231,7 +234,7 @@ def _bypass(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Verdict:
         return skb.drop(Why.TABLE_FULL)
     ipvs.table.set_state(cp, Dir.INPUT, iph)
     verdict = ip_vs_bypass_xmit(ipvs, skb, cp, iph)
-    cp.count_in()
+    ipvs.table.count_in(cp)
     ipvs.table.conn_put(cp, skb.now)
     return verdict
 

@@ -327,7 +327,7 @@ class Services:
     def _link_dest(self, svc: Service, dest: Dest, spec: DestSpec) -> Dest:
         dest.svc = svc
         self._dests[dest.rec.index] = dest
-        dest.rec.flags |= DestFlag.AVAILABLE
+        dest.rec.set_available(True)
         self._update_dest(dest, spec)
         self.rows.add(dest.est, dest.rec)
         svc.dests.insert(0, dest)
@@ -455,7 +455,7 @@ class Services:
         self._bury(dest)
 
     def _bury(self, dest: Dest) -> None:
-        dest.rec.flags &= ~DestFlag.AVAILABLE
+        dest.rec.set_available(False)
         dest.rec.service = 0
         dest.idle_since = 0
         self.trash.add(dest)

@@ -42,6 +42,7 @@ class Skb:
     """One packet at one hook. The buffer is reused: `begin` starts the next packet."""
 
     __slots__ = (
+        "found",
         "frag_max",
         "gso",
         "hook",
@@ -65,6 +66,7 @@ class Skb:
         self.mark = 0
         self.indev = 0  # input interface; 0: none, 1: loopback
         self.now = 0
+        self.found = 0  # record of the connection that is left for a new one; 0: there was none
         self.frag_max = 0  # the largest fragment that it was put together from; 0: it came whole
         self.gso = False  # a TCP packet that stands for several segments
         self.ipvs_property = False  # handled: later hooks let it pass
@@ -79,6 +81,7 @@ class Skb:
         self.hook, self.mark, self.indev, self.now = hook, mark, indev, now
         self.ipvs_property = self.modified = False
         self.why = Why.NONE
+        self.found = 0
         self.frag_max = 0
         self.gso = False
         self.sends = []

@@ -220,7 +220,7 @@ def ip_vs_icmp_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, quoted: Header) -> Verd
     if cp.flags & ConnFlag.FWD_MASK != ConnFlag.MASQ:
         transmit = TRANSMITTERS.get(cp.flags & ConnFlag.FWD_MASK)
         verdict = transmit(ipvs, skb, cp, quoted) if transmit else NF_ACCEPT
-        cp.count_in()
+        ipvs.table.count_in(cp)
         if verdict != NF_DROP:
             skb.why = Why.ICMP_IN
         return verdict

@@ -438,7 +438,7 @@ def test_a_neighbour_in_doubt_is_asked_for_once_a_second_and_used(world: World) 
     """The kernel takes seconds to confirm an address (delay_first_probe_time): the fast path goes on meanwhile."""
     world.known(neighbour(netlink.NUD_STALE))
     index = world.find().index
-    row = world.egress.nexthops._c[index]
+    row = world.egress.nexthops._c.row[index]
     assert not row.quick
     for second in (1, 2):
         for _ in range(3):
@@ -467,7 +467,7 @@ def test_a_row_that_the_fast_path_could_not_send_by(world: World) -> None:
     world.egress.refused(index)
     world.egress.tick(SECOND)
     assert world.egress.at(index) is None
-    assert not world.egress.nexthops._c[index].quick
+    assert not world.egress.nexthops._c.row[index].quick
     world.egress.refused(index)
 
 
