@@ -36,6 +36,7 @@ from uvs.netfilter.diversion import Diversion
 from uvs.netfilter.driver import Marked, with_kernels
 from uvs.netfilter.native import NativeDriver
 from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
+from uvs.netfilter.plan import Class, one_queue
 from uvs.netfilter.tool import NetfilterError
 from uvs.systemd import notify
 
@@ -237,9 +238,8 @@ class Director:
         server = Server(self.ipvs, self.socket_path, self._commit, self.access)
         server.start(loop)
         self._undo.callback(server.close)
-        self.diversion = Diversion(
-            self.queue, MARK, MARK, os.environ.get("UVS_BACKEND"), self.drivers[-1].queue
-        )
+        queues = one_queue(self.drivers[-1].queue) | {Class.OTHER: range(self.queue, self.queue + 1)}
+        self.diversion = Diversion(queues, MARK, MARK, os.environ.get("UVS_BACKEND"))
         self.diverted = Diverted(self.ipvs.services, self.diversion)
         self.diverted.adopt()
         self.ipvs.answers_from = self._answers_from

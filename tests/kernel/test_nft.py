@@ -12,7 +12,7 @@ from support.elsewhere import passes
 from support.vm import MACHINE, environment
 
 # A test of the cost of twenty thousand elements says nothing under emulation.
-DIVERSION = ["tests/net/test_netfilter.py", "-k", "nft and not twenty"]
+DIVERSION = ["tests/net/test_netfilter.py", "tests/net/test_netfilter_classes.py", "-k", "nft and not twenty"]
 LIMIT_S = 1500  # emulation on a busy machine
 # The machine's view of the disk is its own: make it one that has nothing but nft.
 ONLY_NFT = 'rm -f /usr/sbin/xtables-*-multi /usr/sbin/ipset; exec "$@"'

@@ -6,22 +6,21 @@ that has its queue statement.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import select
 import socket
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.backends import BACKENDS, TO_TEST, WORKS
 from support.netfilter import (
     AF_INET,
     AF_INET6,
     CLIENT,
     DIRECTOR,
+    FAMILIES,
     FORWARD,
     LOCAL_IN,
     LOCAL_OUT,
@@ -36,16 +35,14 @@ from support.netfilter import (
     server,
     service,
 )
-from support.sandbox import enter, wait_for
+from support.sandbox import wait_for
 
 from uvs.netfilter import Diversion, Element, NetfilterError
 from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
-from uvs.netfilter.nfnetlink import has_net_admin
-from uvs.netfilter.probe import probe
+from uvs.netfilter.plan import one_queue
 from uvs.netfilter.tool import environment
 
 pytestmark = needs_net_admin
-FAMILIES = pytest.mark.parametrize("af", [AF_INET, AF_INET6], ids=["ipv4", "ipv6"])
 
 
 def sh(command: str) -> str:
@@ -55,36 +52,9 @@ def sh(command: str) -> str:
     ).stdout
 
 
-def backends() -> dict[str, tuple[bool, str]]:
-    """What works, tried in a namespace of its own.
-
-    With a lock of its own: xdist's workers must all find the same, and one that waits for another's may not.
-    """
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                os.environ["XTABLES_LOCKFILE"] = f"{folder}/lock"
-                enter()
-                os.write(writer, json.dumps({name: (ok, detail) for name, ok, detail in probe()}).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with open(reader, "rb") as answer:
-        found = json.loads(answer.read())
-    os.waitpid(pid, 0)
-    return found
-
-
-WORKS = backends() if has_net_admin() else {}
-FORCED = os.environ.get("UVS_BACKEND")
-BACKENDS = [name for name in ("nft", "iptables-nft", "iptables-legacy") if not WORKS or WORKS[name][0]]
-
-
-@pytest.fixture(params=[FORCED] if FORCED else BACKENDS)
+@pytest.fixture(params=TO_TEST)
 def diversion(request: pytest.FixtureRequest, net: Net) -> Iterator[Diversion]:
-    made = Diversion(QUEUE, MARK, MARK, request.param)
+    made = Diversion(one_queue(QUEUE), MARK, MARK, request.param)
     made.start()
     assert made.warnings == []
     yield made
@@ -310,7 +280,7 @@ def test_put_back(net: Net, diversion: Diversion, tap: Tap) -> None:
 @pytest.mark.parametrize("name", BACKENDS)
 def test_flushed_sets_are_filled_again(net: Net, tap: Tap, name: str) -> None:
     """The rules are whole all the while."""
-    made = Diversion(QUEUE, MARK, MARK, name)
+    made = Diversion(one_queue(QUEUE), MARK, MARK, name)
     made.add(service(AF_INET))
     made.start()
     try:
@@ -342,7 +312,7 @@ def test_crash_leftovers_are_replaced(net: Net, diversion: Diversion) -> None:
     diversion.add(service(AF_INET))
     diversion.flush()
     before = rules()
-    after = Diversion(QUEUE + 1, MARK, MARK, diversion.name)
+    after = Diversion(one_queue(QUEUE + 1), MARK, MARK, diversion.name)
     after.start()
     assert rules().replace(str(QUEUE + 1), str(QUEUE)) != before, "the dead one's ICMP rules are gone"
     after.add(service(AF_INET))
@@ -358,7 +328,7 @@ def test_second_director(net: Net, diversion: Diversion, tap: Tap) -> None:
     with pytest.raises(NetfilterError, match=rf"queue {QUEUE} is taken.*--queue-num"):
         NetfilterQueueDriver(QUEUE, lambda *_: True)
     with pytest.raises(NetfilterError, match=rf"another director .* queue {QUEUE}"):
-        Diversion(QUEUE + 1, MARK, MARK).start()
+        Diversion(one_queue(QUEUE + 1), MARK, MARK).start()
     assert rules() == before
 
 
@@ -392,5 +362,5 @@ def test_no_back_end(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("uvs.netfilter.nft.which", lambda _: None)
     monkeypatch.delenv("UVS_BACKEND", raising=False)
     with pytest.raises(NetfilterError, match=r"nft is not installed.*iptables.*apt install") as raised:
-        Diversion(QUEUE, MARK, MARK).start()
+        Diversion(one_queue(QUEUE), MARK, MARK).start()
     assert "\n" not in str(raised.value)

@@ -33,6 +33,7 @@ from support.sandbox import wait_for
 from uvs.director import DRIVERS
 from uvs.engine.core import Fast
 from uvs.netfilter import Diversion, NetfilterError, driver, native, netfilterqueue, nfnetlink
+from uvs.netfilter.plan import one_queue
 
 pytestmark = needs_net_admin
 SERVICE = VIP[AF_INET], 80
@@ -54,7 +55,7 @@ def tap(net: Net, driver_name: str) -> Iterator[Tap]:
 
 @pytest.fixture(autouse=True)
 def diversion(net: Net) -> Iterator[None]:
-    made = Diversion(QUEUE, MARK, MARK)
+    made = Diversion(one_queue(QUEUE), MARK, MARK)
     made.add(service(AF_INET))
     made.start()
     yield

@@ -43,6 +43,9 @@ needs_net_admin = pytest.mark.skipif(
 )
 
 
+FAMILIES = pytest.mark.parametrize("af", [AF_INET, AF_INET6], ids=["ipv4", "ipv6"])
+
+
 def service(af: int, port: int = 80, addr: str | None = None, protocol: int = UDP) -> Element:
     """What is diverted for a virtual service; by default one at the VIP."""
     return Element("service", af, protocol, socket.inet_pton(af, addr or VIP[af]), port)

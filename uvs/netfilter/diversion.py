@@ -23,7 +23,7 @@ from uvs.netfilter import nfnetlink
 from uvs.netfilter.backend import Backend
 from uvs.netfilter.iptables import Iptables
 from uvs.netfilter.nft import Nft
-from uvs.netfilter.plan import Class, Element, Entry, Plan
+from uvs.netfilter.plan import Element, Entry, Plan, Queues
 from uvs.netfilter.tool import NetfilterError, ToolError
 
 _Result = TypeVar("_Result")
@@ -51,16 +51,13 @@ def queue_taken(queue: int) -> str:
 class Diversion:
     """The rules and sets of one director in this network namespace.
 
-    `queue` is the NFQUEUE number, `tcp_queue` that of TCP's packets; `mark` under `mask` is on the packets
-    that we sent ourselves; `backend` forces a back end by name (so does the environment variable
-    UVS_BACKEND), else the first that works is used. `put_back` counts how often somebody had taken our rules
-    or sets away.
+    `queues` are the NFQUEUE numbers of each class of packets; `mark` under `mask` is on the packets that we
+    sent ourselves; `backend` forces a back end by name (so does the environment variable UVS_BACKEND), else
+    the first that works is used. `put_back` counts how often somebody had taken our rules or sets away.
     """
 
-    def __init__(
-        self, queue: int, mark: int, mask: int, backend: str | None = None, tcp_queue: int | None = None
-    ) -> None:
-        self.plan = Plan(dict.fromkeys(Class, queue), mark, mask, tcp_queue if tcp_queue != queue else None)
+    def __init__(self, queues: Queues, mark: int, mask: int, backend: str | None = None) -> None:
+        self.plan = Plan(queues, mark, mask)
         self.put_back = 0
         self._forced = backend or os.environ.get("UVS_BACKEND") or None
         if self._forced is not None and self._forced not in BACKENDS:

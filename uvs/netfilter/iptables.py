@@ -1,6 +1,7 @@
 """Diversion by iptables and ipset: the `security` table, the only one that comes after `filter`.
 
-Our rules are in chains of our own, `UVS-…`, with one jump each; our sets are `uvs4-…` and `uvs6-…`.
+Our rules are in chains of our own, `UVS-…`: one for each hook, with one jump from its built-in chain, and
+those that they jump to. Our sets are `uvs4-…` and `uvs6-…`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from uvs.netfilter.plan import AF_INET, AF_INET6, ICMP_ERRORS, Class, Entry, Pla
 from uvs.netfilter.tool import ToolError, run, which
 
 PREFIX = "UVS-"
+# What the chains of the hooks jump to: each sorts what is diverted into the queues of the classes.
+SORTERS = ("REQUEST", "REPLY", "ERROR")
 SET_TYPES = {
     Set.SERVICES: "hash:ip,port",
     Set.VIPS: "hash:ip",
@@ -91,49 +94,53 @@ def defragmented(af: int) -> dict[str, list[str]]:
     return {"PREROUTING": [f"-d {NEVER[af]} -m socket --nowildcard -j ACCEPT"]}
 
 
+def queue_target(queues: range) -> str:
+    """The target that queues a packet; several queues share them by their addresses."""
+    if len(queues) == 1:
+        return f"-j NFQUEUE --queue-num {queues[0]}"
+    return f"-j NFQUEUE --queue-balance {queues[0]}:{queues[-1]}"
+
+
 def diverted(plan: Plan, af: int, fragments: bool = False) -> dict[str, list[str]]:
     """Chains that queue what the plan says. No bypass: without a director the packets are dropped.
 
     `fragments`: divert fragments too, since nothing puts them together before.
     """
     icmp = "icmp" if af == AF_INET else "icmpv6"
-    jump = {each: f"-j NFQUEUE --queue-num {number}" for each, number in plan.queues.items()}
-
-    def queued(match: str, each: Class, but_icmp: bool = False) -> list[str]:
-        rules = [f"{f'! -p {icmp} ' if but_icmp else ''}{match} {jump[each]}"]
-        if plan.tcp_queue is not None:
-            rules.insert(0, f"-p tcp {match} -j NFQUEUE --queue-num {plan.tcp_queue}")
-        return rules
+    request, reply, error = (f"-j {PREFIX}{chain}" for chain in SORTERS)
 
     def members(each: Set, ends: str) -> str:
         return f"-m set --match-set {set_name(each, af)} {ends}"
 
     replies = [
-        *queued(members(Set.SERVERS, "src,src"), Class.REPLY),
-        *queued(members(Set.REALS, "src"), Class.REPLY, but_icmp=True),
-        *queued(members(Set.SERVICES, "src,src"), Class.REPLY),
-        *queued(members(Set.VIPS, "src"), Class.REPLY, but_icmp=True),
-        *queued(members(Set.ANSWERS, "src,src"), Class.REPLY),
+        f"{members(Set.SERVERS, 'src,src')} {reply}",
+        f"! -p {icmp} {members(Set.REALS, 'src')} {reply}",
+        f"{members(Set.SERVICES, 'src,src')} {reply}",
+        f"! -p {icmp} {members(Set.VIPS, 'src')} {reply}",
+        f"{members(Set.ANSWERS, 'src,src')} {reply}",
     ]
     requests = [
-        *queued(members(Set.SERVICES, "dst,dst"), Class.REQUEST),
-        *queued(members(Set.VIPS, "dst"), Class.REQUEST, but_icmp=True),
+        f"{members(Set.SERVICES, 'dst,dst')} {request}",
+        f"! -p {icmp} {members(Set.VIPS, 'dst')} {request}",
+        *(f"! -p {icmp} -m mark --mark {mark:#x} {request}" for mark in plan.marks(af)),
     ]
-    for mark in plan.marks(af):
-        requests += queued(f"-m mark --mark {mark:#x}", Class.REQUEST, but_icmp=True)
-    errors = []
-    if plan.has_service(af):
-        types = ICMP_ERRORS if af == AF_INET else ICMPV6_ERRORS
-        errors = [f"-p {icmp} --{icmp}-type {number} {jump[Class.ICMP]}" for number in types]
+    errors = [f"-p {icmp} {error}"] if plan.has_service(af) else []
+    other = queue_target(plan.queues[Class.OTHER])
+    types = ICMP_ERRORS if af == AF_INET else ICMPV6_ERRORS
     ours = [f"-m mark --mark {plan.mark:#x}/{plan.mask:#x} -j RETURN"] if plan.mask else []
     of, to = [
-        [f"{FRAGMENT[af]} {members(Set.HOSTS, end)} {jump[Class.REPLY]}"] if fragments else []
-        for end in ("src", "dst")
+        [f"{FRAGMENT[af]} {members(Set.HOSTS, end)} {other}"] if fragments else [] for end in ("src", "dst")
     ]
+    sorters = (
+        [f"{match}{queue_target(queues)}" for match, queues in plan.requests("-p tcp --syn ", "-p tcp ")],
+        [f"{match}{queue_target(queues)}" for match, queues in plan.replies("-p tcp ")],
+        [f"-p {icmp} --{icmp}-type {number} {other}" for number in types],
+    )
     return {
         "INPUT": [*ours, *of, *to, *replies, *requests, *errors],
         "FORWARD": [*of, *replies, *errors],
         "OUTPUT": [*ours, *of, *to, *replies, *requests, *errors],
+        **dict(zip(SORTERS, sorters, strict=True)),
     }
 
 
@@ -145,7 +152,7 @@ def restore(table: str, chains: dict[str, list[str]], jumps: Collection[str], fi
     lines = [f"*{table}"]
     lines += [f":{PREFIX}{chain} - [0:0]" for chain in chains]
     for chain, rules in chains.items():
-        if chain not in jumps:
+        if chain not in jumps and chain not in SORTERS:
             lines.append(f"{'-I' if first else '-A'} {chain} -j {PREFIX}{chain}")
         lines += [f"-A {PREFIX}{chain} {rule}" for rule in rules]
     return "\n".join([*lines, "COMMIT", ""])
@@ -172,7 +179,8 @@ class Listing:
     @property
     def queues(self) -> set[int]:
         """Queue numbers in our rules."""
-        return {int(number) for line in self.ours for number in re.findall(r"--queue-num (\d+)", line)}
+        found = re.findall(r"--queue-(?:num|balance) (\d+)(?::(\d+))?", "\n".join(self.ours))
+        return {number for first, last in found for number in range(int(first), int(last or first) + 1)}
 
     def removal(self, table: str) -> str:
         """Lines for `iptables-restore --noflush` that take our chains out; "" if there are none."""

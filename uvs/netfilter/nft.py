@@ -27,6 +27,8 @@ TABLE = "uvs"
 FRAGMENT = {AF_INET: "ip frag-off & 0x3fff != 0", AF_INET6: "exthdr frag exists"}
 # net/netfilter/ipvs/ip_vs_core.c, ip_vs_ops4: our one chain holds both directions of a hook.
 PRIORITIES = {"input": 99, "forward": 99, "output": -99}
+TCP = "meta l4proto tcp "
+SYN = "tcp flags & (fin | syn | rst | ack) == syn "
 FAMILIES = (AF_INET, AF_INET6)
 ADDRESSES = (Set.VIPS, Set.REALS, Set.HOSTS)  # sets of addresses alone
 
@@ -63,15 +65,26 @@ def set_changes(table: str, added: Iterable[Entry], removed: Iterable[Entry]) ->
     return "".join(lines)
 
 
+def queue(queues: range) -> str:
+    """The statement that queues a packet; several queues share them by their addresses."""
+    return f"queue num {queues[0]}" if len(queues) == 1 else f"queue num {queues[0]}-{queues[-1]}"
+
+
+def queue_numbers(listing: str) -> set[int]:
+    """Queues named by the rules that `nft list` shows; how it writes the statement depends on its version."""
+    found = re.findall(r"\bqueue (?:num|to|flags \S+ to) (\d+)(?:-(\d+))?", listing)
+    return {number for first, last in found for number in range(int(first), int(last or first) + 1)}
+
+
 def icmp_errors(table: str, plan: Plan) -> str:
     """Commands that fill the chain for ICMP errors anew: a family without services has no rule."""
-    queue = f"queue num {plan.queues[Class.ICMP]}"
+    target = queue(plan.queues[Class.OTHER])
     lines = [f"flush chain inet {table} icmp_errors\n"]
     if plan.has_service(AF_INET):
         types = ", ".join(str(number) for number in ICMP_ERRORS)
-        lines.append(f"add rule inet {table} icmp_errors icmp type {{ {types} }} {queue}\n")
+        lines.append(f"add rule inet {table} icmp_errors icmp type {{ {types} }} {target}\n")
     if plan.has_service(AF_INET6):
-        lines.append(f"add rule inet {table} icmp_errors icmpv6 type < {ICMPV6_INFORMATIONAL} {queue}\n")
+        lines.append(f"add rule inet {table} icmp_errors icmpv6 type < {ICMPV6_INFORMATIONAL} {target}\n")
     return "".join(lines)
 
 
@@ -83,14 +96,6 @@ def ruleset(
     No bypass: without a director the packets are dropped. `hooked`: False makes chains without a hook, to
     ask a kernel what it knows without touching traffic.
     """
-    queue = {each: f"queue num {number}" for each, number in plan.queues.items()}
-
-    def queued(match: str, each: Class) -> list[str]:
-        rules = [f"{match} {queue[each]}"]
-        if plan.tcp_queue is not None:
-            rules.insert(0, f"meta l4proto tcp {match} queue num {plan.tcp_queue}")
-        return rules
-
     requests: list[str] = []
     replies: list[str] = []
     untracked, to, of = [], [], []
@@ -98,17 +103,22 @@ def ruleset(
         other = f"meta l4proto != {icmp}"
         family = f"meta nfproto {'ipv4' if af == AF_INET else 'ipv6'}"
         names = {each: f"@{set_name(each, af)}" for each in Set}
-        requests += queued(f"{ip} daddr . meta l4proto . th dport {names[Set.SERVICES]}", Class.REQUEST)
-        requests += queued(f"{ip} daddr {names[Set.VIPS]} {other}", Class.REQUEST)
-        requests += queued(f"{family} meta mark {names[Set.MARKS]} {other}", Class.REQUEST)
-        replies += queued(f"{ip} saddr . meta l4proto . th sport {names[Set.SERVERS]}", Class.REPLY)
-        replies += queued(f"{ip} saddr {names[Set.REALS]} {other}", Class.REPLY)
-        replies += queued(f"{ip} saddr . meta l4proto . th sport {names[Set.SERVICES]}", Class.REPLY)
-        replies += queued(f"{ip} saddr {names[Set.VIPS]} {other}", Class.REPLY)
-        replies += queued(f"{ip} saddr . meta l4proto . th sport {names[Set.ANSWERS]}", Class.REPLY)
+        requests += [
+            f"{ip} daddr . meta l4proto . th dport {names[Set.SERVICES]} jump request",
+            f"{ip} daddr {names[Set.VIPS]} {other} jump request",
+            f"{family} meta mark {names[Set.MARKS]} {other} jump request",
+        ]
+        replies += [
+            f"{ip} saddr . meta l4proto . th sport {names[Set.SERVERS]} jump reply",
+            f"{ip} saddr {names[Set.REALS]} {other} jump reply",
+            f"{ip} saddr . meta l4proto . th sport {names[Set.SERVICES]} jump reply",
+            f"{ip} saddr {names[Set.VIPS]} {other} jump reply",
+            f"{ip} saddr . meta l4proto . th sport {names[Set.ANSWERS]} jump reply",
+        ]
         if "fragments" in parts:
-            of.append(f"{FRAGMENT[af]} {ip} saddr {names[Set.HOSTS]} {queue[Class.REPLY]}")
-            to.append(f"{FRAGMENT[af]} {ip} daddr {names[Set.HOSTS]} {queue[Class.REPLY]}")
+            target = queue(plan.queues[Class.OTHER])
+            of.append(f"{FRAGMENT[af]} {ip} saddr {names[Set.HOSTS]} {target}")
+            to.append(f"{FRAGMENT[af]} {ip} daddr {names[Set.HOSTS]} {target}")
         untracked += [
             f"{ip} saddr . meta l4proto . th sport {names[Set.SERVERS]} notrack",
             f"{ip} daddr . meta l4proto . th dport {names[Set.SERVERS]} notrack",
@@ -124,6 +134,8 @@ def ruleset(
     ]
     chains: dict[str, tuple[str, list[str]]] = {
         "icmp_errors": ("", []),
+        "request": ("", [f"{match}{queue(queues)}" for match, queues in plan.requests(SYN, TCP)]),
+        "reply": ("", [f"{match}{queue(queues)}" for match, queues in plan.replies(TCP)]),
         "input": (
             f"type filter hook input priority {PRIORITIES['input']};",
             [*ours, *of, *to, *replies, *requests, "jump icmp_errors"],
@@ -175,7 +187,7 @@ class Nft:
             listing = self._list()
         except ToolError:
             return None
-        return {int(number) for number in re.findall(r"queue (?:num|to|flags \S+ to) (\d+)", listing)}
+        return queue_numbers(listing)
 
     def install(self, plan: Plan) -> None:
         if self._parts is None:

@@ -14,6 +14,10 @@ ip_vs_ops4).
 
 Only the first fragment of a datagram has ports. Where the kernel does not put fragments together for us, all
 those of hosts that we know are diverted, and the hook path does it.
+
+Each packet belongs to a class, and each class may have queues of its own. Only TCP may come to a queue that
+takes packets of many segments (F_GSO); replies are answered one by one and requests dropped in batches; and a
+flood of SYNs is to fill no queue but its own. Several queues of a class share its packets by their addresses.
 """
 
 from __future__ import annotations
@@ -38,12 +42,26 @@ ICMP_ERRORS = (3, 4, 11)
 ICMPV6_INFORMATIONAL = 128
 
 
-class Class(enum.StrEnum):
-    """Classes of packets; each may go to a queue of its own."""
+class Class(enum.IntEnum):
+    """Classes of packets; the order of their queues."""
 
-    REQUEST = "request"
-    REPLY = "reply"
-    ICMP = "icmp"
+    OTHER = 0  # whatever is not TCP, ICMP errors too, and fragments of anything
+    REQUEST = 1  # TCP to services
+    REPLY = 2  # TCP from servers
+    SYN = 3  # TCP to services that opens a connection: SYN without ACK, FIN and RST
+
+
+Queues = Mapping[Class, range]  # the queues of each class, by number; none may be empty
+
+
+def one_queue(number: int) -> dict[Class, range]:
+    """All classes in one queue."""
+    return dict.fromkeys(Class, range(number, number + 1))
+
+
+def queues_by_class(first: int, count: int = 1) -> dict[Class, range]:
+    """`count` queues for each class, one class after the other from number `first` on."""
+    return {each: range(first + each * count, first + (each + 1) * count) for each in Class}
 
 
 class Set(enum.StrEnum):
@@ -125,16 +143,12 @@ _BY_PORT = {"service": Set.SERVICES, "server": Set.SERVERS, "answer": Set.ANSWER
 class Plan:
     """Everything that the sets and rules depend on.
 
-    `queues` is the one place that says which class of packets goes to which queue; `tcp_queue` is for
-    those of TCP, if they have a queue of their own. `mark` under `mask` is on the packets that we sent
-    ourselves.
+    `queues` is the one place that says which class of packets goes to which queues. `mark` under `mask` is on
+    the packets that we sent ourselves.
     """
 
-    def __init__(
-        self, queues: Mapping[Class, int], mark: int, mask: int, tcp_queue: int | None = None
-    ) -> None:
+    def __init__(self, queues: Queues, mark: int, mask: int) -> None:
         self.queues = queues
-        self.tcp_queue = tcp_queue
         self.mark = mark
         self.mask = mask
         self.entries: set[Entry] = set()
@@ -145,7 +159,22 @@ class Plan:
     @property
     def all_queues(self) -> set[int]:
         """Every queue's number."""
-        return {*self.queues.values(), *([] if self.tcp_queue is None else [self.tcp_queue])}
+        return {number for queues in self.queues.values() for number in queues}
+
+    def requests(self, syn: str, tcp: str) -> list[tuple[str, range]]:
+        """What sorts requests into their queues: (match, queues), the first that matches.
+
+        `syn` and `tcp` are the back end's matches of Class.SYN and of TCP; "" matches everything.
+        """
+        return _without_idle(
+            (syn, self.queues[Class.SYN]),
+            (tcp, self.queues[Class.REQUEST]),
+            ("", self.queues[Class.OTHER]),
+        )
+
+    def replies(self, tcp: str) -> list[tuple[str, range]]:
+        """The same for replies."""
+        return _without_idle((tcp, self.queues[Class.REPLY]), ("", self.queues[Class.OTHER]))
 
     def include(self, entry: Entry) -> None:
         """Add an entry that is not there."""
@@ -170,6 +199,15 @@ class Plan:
     def marks(self, af: int) -> list[int]:
         """Marks of the fwmark services of one family, sorted."""
         return sorted(self._marks[af])
+
+
+def _without_idle(*rules: tuple[str, range]) -> list[tuple[str, range]]:
+    """Rules, each of which matches all that those before it do, without those that the next makes idle."""
+    kept: list[tuple[str, range]] = []
+    for rule in reversed(rules):
+        if not kept or rule[1] != kept[0][1]:
+            kept.insert(0, rule)
+    return kept
 
 
 def by_set(entries: Iterable[Entry]) -> dict[tuple[Set, int], list[Entry]]:

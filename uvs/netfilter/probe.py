@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from uvs.netfilter import nfnetlink, nft
 from uvs.netfilter.diversion import BACKENDS, NO_PRIVILEGE
-from uvs.netfilter.plan import AF_INET, Class, Plan
+from uvs.netfilter.plan import AF_INET, Plan, queues_by_class
 from uvs.netfilter.tool import ToolError, run
 
 SCRATCH = "uvs-probe"
@@ -42,7 +42,7 @@ def _queue() -> str:
 
 
 def _nft() -> str:
-    plan = Plan(dict.fromkeys(Class, QUEUE), 0, 0)
+    plan = Plan(queues_by_class(QUEUE - 7, 2), 0, 0)
     table = SCRATCH.replace("-", "_")
     lacks = ""
     try:
@@ -68,6 +68,7 @@ def _iptables(name: str) -> str:
             rules = [
                 f":{chain} - [0:0]",
                 f"-A {chain} -m set --match-set {scratch_set} dst,dst -j NFQUEUE --queue-num {QUEUE}",
+                f"-A {chain} -p tcp --syn -j NFQUEUE --queue-balance {QUEUE - 1}:{QUEUE}",
             ]
             try:
                 _restore(name, table, rules)

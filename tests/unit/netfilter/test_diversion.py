@@ -11,7 +11,7 @@ import pytest
 
 from uvs.netfilter import diversion
 from uvs.netfilter.diversion import Diversion
-from uvs.netfilter.plan import AF_INET, Element, Entry, Plan
+from uvs.netfilter.plan import AF_INET, Element, Entry, Plan, one_queue
 from uvs.netfilter.tool import NetfilterError, ToolError
 
 WEB = Element("service", AF_INET, 6, socket.inet_aton("192.0.2.1"), 80)
@@ -63,14 +63,14 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Notebook:
 
 @pytest.fixture
 def started(backend: Notebook) -> Diversion:
-    made = Diversion(0, 1, 1)
+    made = Diversion(one_queue(0), 1, 1)
     made.start()
     backend.said.clear()
     return made
 
 
 def test_what_was_added_before_the_start_is_installed_at_once(backend: Notebook) -> None:
-    made = Diversion(0, 1, 1)
+    made = Diversion(one_queue(0), 1, 1)
     made.add(WEB)
     made.start()
     assert backend.said == [("install", {*WEB.entries()}, set())]
@@ -83,7 +83,7 @@ def test_a_start_that_fails_leaves_things_as_they_were(
     """Half of our own rules go; those of a crashed director stay: it fails closed."""
     backend.full, backend.left = True, left
     with pytest.raises(NetfilterError):
-        Diversion(0, 1, 1).start()
+        Diversion(one_queue(0), 1, 1).start()
     assert backend.said == said
 
 
@@ -207,4 +207,4 @@ def test_apart_from_the_loop_a_refusal_is_told(backend: Notebook, started: Diver
 
 def test_unknown_back_end() -> None:
     with pytest.raises(NetfilterError, match=r"no back end 'pf': choose one of nft, iptables"):
-        Diversion(0, 1, 1, "pf")
+        Diversion(one_queue(0), 1, 1, "pf")
