@@ -240,7 +240,7 @@ class Diversion:
                 continue  # what does not work here has left nothing either
             if queues is None:
                 continue
-            for queue in queues - self.plan.all_queues:
+            for queue in sorted(queues - self.plan.all_queues):
                 if nfnetlink.queue_errno(queue) == errno.EPERM:
                     raise NetfilterError(
                         f"another director diverts packets here, queue {queue} is taken"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import threading
 from collections.abc import Collection
@@ -11,7 +12,7 @@ import pytest
 
 from uvs.netfilter import diversion
 from uvs.netfilter.diversion import Diversion
-from uvs.netfilter.plan import AF_INET, Element, Entry, Plan, one_queue
+from uvs.netfilter.plan import AF_INET, Element, Entry, Plan, one_queue, queues_by_class
 from uvs.netfilter.tool import NetfilterError, ToolError
 
 WEB = Element("service", AF_INET, 6, socket.inet_aton("192.0.2.1"), 80)
@@ -85,6 +86,30 @@ def test_a_start_that_fails_leaves_things_as_they_were(
     with pytest.raises(NetfilterError):
         Diversion(one_queue(0), 1, 1).start()
     assert backend.said == said
+
+
+@pytest.mark.parametrize(
+    ("left", "owned", "refused"),
+    [
+        ({*range(4)}, {3, *range(4, 12)}, "queue 3 is taken"),
+        ({*range(4)}, {*range(4, 12)}, None),  # a crashed one's
+        ({*range(12)}, {*range(4, 12)}, None),  # it had some of ours, and they are ours now
+        ({*range(14)}, {*range(4, 12), 12, 13}, "queue 12 is taken"),
+    ],
+)
+def test_whose_queues_the_rules_name(
+    backend: Notebook, monkeypatch: pytest.MonkeyPatch, left: set[int], owned: set[int], refused: str | None
+) -> None:
+    """Rules that name a queue which somebody else owns are another director's."""
+    backend.left = left
+    monkeypatch.setattr(diversion.nfnetlink, "queue_errno", lambda n: errno.EPERM if n in owned else 0)
+    made = Diversion(queues_by_class(4, 2), 1, 1)
+    if refused is None:
+        made.start()
+        return
+    with pytest.raises(NetfilterError, match=f"another director .* {refused}"):
+        made.start()
+    assert backend.said == []
 
 
 def test_a_burst_is_one_change_and_only_what_differs(backend: Notebook, started: Diversion) -> None:
