@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  *
- * fastpath.c - one packet of a known connection, without Python.
+ * fastpath.c - one packet of a known connection, or of a new one, without Python.
  *
  * uvs/ipvs/core.py is the meaning; this strings the same primitives together in the same order.  All that
  * could need a decision is looked at before anything is changed, so that the hook path can begin anew.
@@ -10,9 +10,16 @@
 #include "packet.h"
 #include "table.h"
 
+#define FTPDATA 20
 #define FTPPORT 21
 #define SCTP_INIT 1
 #define SCTP_ABORT 6
+
+/* Names of states: uvs/ipvs/protocols.py. */
+#define TCP_S_FIN_WAIT 4
+#define TCP_S_TIME_WAIT 5
+#define TCP_S_CLOSE 6
+#define SCTP_S_CLOSED 13
 
 /* The hook path's ip_vs_in() and ip_vs_out() take these alone: whole, with their transport headers. */
 static int is_plain(const struct uvs_iphdr *h)
@@ -93,18 +100,23 @@ static int out_rt(const struct uvs_fastpath *f, const struct uvs_packet *p, cons
 	return way->gso_size || p->len <= nh->mtu;
 }
 
-/* ip_vs_in() of a packet whose connection is known */
-static int request(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *c, uint64_t now,
-		   struct uvs_way *way)
+/* Does the packet leave by that connection at once? */
+static int may_leave(const struct uvs_fastpath *f, const struct uvs_packet *p, const struct uvs_conn *c,
+		     struct uvs_way *way)
 {
-	const uint32_t method = c->flags & UVS_CONN_F_FWD_MASK;
-	struct uvs_table *t = f->table;
-	const struct uvs_dest *d = dest_at(t, c->dest);
+	const struct uvs_dest *d = dest_at(f->table, c->dest);
 
-	if (!out_rt(f, p, c, way) || !d || !(d->flags & UVS_DEST_F_AVAILABLE) || opens(&p->iph))
-		return UVS_STEP_SLOW;
-	if (method != UVS_CONN_F_DROUTE && (!is_masq(c) || c->flags & UVS_CONN_F_NO_CPORT || has_app(c)))
-		return UVS_STEP_SLOW;
+	if (!out_rt(f, p, c, way) || !d || !(d->flags & UVS_DEST_F_AVAILABLE))
+		return 0;
+	return (c->flags & UVS_CONN_F_FWD_MASK) == UVS_CONN_F_DROUTE ||
+	       (is_masq(c) && !(c->flags & UVS_CONN_F_NO_CPORT) && !has_app(c));
+}
+
+/* ip_vs_in() from the connection on */
+static int request(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *c, uint64_t now)
+{
+	struct uvs_table *t = f->table;
+
 	in_stats(t, c, p->len);
 	set_state(t, c, UVS_DIR_INPUT, &p->iph);
 	uvs_decrease_ttl(p);
@@ -122,20 +134,122 @@ static int accept_for(struct uvs_fastpath *f, int why)
 	return UVS_STEP_ACCEPT;
 }
 
-/* tcp_conn_schedule(), sctp_conn_schedule(): what cannot open a connection. */
-static int of_no_conn(struct uvs_fastpath *f, const struct uvs_iphdr *h)
+/* What ip_vs_schedule() would make for a packet to a plain service, but for its record; NULL: the hook path's.
+ * Nothing is touched. */
+static struct uvs_sched *choose(const struct uvs_fastpath *f, const struct uvs_packet *p,
+				struct uvs_turn *turn, struct uvs_conn *c)
 {
-	if (h->protocol == IP_TCP) {
-		const int may = h->tcp_flags & UVS_TCP_SYN || f->flags & UVS_FAST_SLOPPY_TCP;
+	const struct uvs_iphdr *h = &p->iph;
+	const struct uvs_dest *d;
+	struct uvs_sched *s;
+	bool by_mark;
+	int at;
 
-		return may && !(h->tcp_flags & UVS_TCP_RST) ? UVS_STEP_SLOW : accept_for(f, UVS_WHY_NOT_SYN);
-	}
-	if (h->protocol == IP_SCTP) {
-		const int may = h->chunk == SCTP_INIT || f->flags & UVS_FAST_SLOPPY_SCTP;
+	if (f->flags & UVS_FAST_DROP_RATE || p->gso || p->indev <= 1 || !h->sport || h->sport == FTPDATA ||
+	    (h->protocol == IP_TCP && h->dport == FTPPORT))
+		return NULL;
+	s = service_find(f->table, h, p->mark, &by_mark);
+	if (!s)
+		return NULL;
+	*turn = s->turn;
+	at = sched_next(f->table, s, turn, h);
+	d = at < 0 ? NULL : dest_at(f->table, s->dests[at]);
+	if (!d)
+		return NULL;
+	if (by_mark && (d->conn_flags & UVS_CONN_F_FWD_MASK) != UVS_CONN_F_MASQ) /* answers_from */
+		return NULL;
+	*c = (struct uvs_conn){
+		.af = h->af,
+		.daf = d->af,
+		.protocol = h->protocol,
+		.cport = h->sport,
+		.vport = h->dport,
+		.dport = d->port ? d->port : h->dport,
+		.caddr = h->saddr,
+		.vaddr = h->daddr,
+		.daddr = d->addr,
+		.flags = d->conn_flags,
+		.dest = s->dests[at],
+		.fwmark = p->mark,
+		.nexthop = s->nexthops[at],
+	};
+	return s;
+}
 
-		return may && h->chunk != SCTP_ABORT ? UVS_STEP_SLOW : accept_for(f, UVS_WHY_NOT_SYN);
+/* conn_schedule() and the rest of ip_vs_in(); `old`: the connection whose ports the client uses again */
+static int open_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *old, uint64_t now,
+		     struct uvs_way *way)
+{
+	struct uvs_conn_param key;
+	struct uvs_conn like, *c;
+	struct uvs_turn turn;
+	struct uvs_sched *s = choose(f, p, &turn, &like);
+
+	if (!s || !may_leave(f, p, &like, way))
+		return UVS_STEP_SLOW;
+	key.af = like.af;
+	key.daf = like.daf;
+	key.protocol = like.protocol;
+	key.cport = like.cport;
+	key.vport = like.vport;
+	key.dport = like.dport;
+	key.pe_len = 0;
+	key.caddr = like.caddr;
+	key.vaddr = like.vaddr;
+	key.daddr = like.daddr;
+	key.fwmark = like.fwmark;
+	c = conn_new(f->table, &key, 0, like.dest, now);
+	if (!c) {
+		f->table->full--; /* the hook path asks once more */
+		return UVS_STEP_SLOW;
 	}
-	return UVS_STEP_SLOW;
+	if (old && !old->n_control)
+		conn_expire_now(f->table, old, now);
+	s->turn = turn;
+	c->nexthop = like.nexthop;
+	conn_stats(f->table, c);
+	return request(f, p, c, now);
+}
+
+/* tcp_conn_schedule(), udp_conn_schedule(), sctp_conn_schedule() */
+static int of_no_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *old, uint64_t now,
+		      struct uvs_way *way)
+{
+	const struct uvs_iphdr *h = &p->iph;
+	int may = 1;
+
+	if (h->protocol == IP_TCP)
+		may = !(h->tcp_flags & UVS_TCP_RST) && (opens(h) || f->flags & UVS_FAST_SLOPPY_TCP);
+	else if (h->protocol == IP_SCTP)
+		may = h->chunk != SCTP_ABORT && (opens(h) || f->flags & UVS_FAST_SLOPPY_SCTP);
+	else if (h->protocol != IP_UDP)
+		return UVS_STEP_SLOW;
+	if (may)
+		return open_conn(f, p, old, now, way);
+	return old ? UVS_STEP_SLOW : accept_for(f, UVS_WHY_NOT_SYN);
+}
+
+/* is_new_conn_expected() */
+static int expects_new(const struct uvs_fastpath *f, const struct uvs_conn *c)
+{
+	if (c->protocol == IP_SCTP)
+		return c->state == SCTP_S_CLOSED;
+	if (c->state == TCP_S_FIN_WAIT)
+		return f->flags & UVS_FAST_REUSE_FIN_WAIT && c->flags & UVS_CONN_F_NOOUTPUT;
+	return c->state == TCP_S_TIME_WAIT || c->state == TCP_S_CLOSE;
+}
+
+/* ip_vs_in() of a packet whose connection is known; one that opens a connection may leave it (_reschedule). */
+static int of_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *c, uint64_t now,
+		   struct uvs_way *way)
+{
+	if (opens(&p->iph)) {
+		if (f->flags & UVS_FAST_NODEST)
+			return UVS_STEP_SLOW;
+		if (f->flags & UVS_FAST_REUSE && !c->control && expects_new(f, c))
+			return of_no_conn(f, p, c, now, way);
+	}
+	return may_leave(f, p, c, way) ? request(f, p, c, now) : UVS_STEP_SLOW;
 }
 
 /* FNV-1a; who makes others' addresses meet here has their datagrams looked at by the hook path. */
@@ -183,5 +297,5 @@ int fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_t no
 	if (to_many(h))
 		return UVS_STEP_SLOW;
 	c = conn_in_get(f->table, h);
-	return c ? request(f, p, c, now, way) : of_no_conn(f, h);
+	return c ? of_conn(f, p, c, now, way) : of_no_conn(f, p, NULL, now, way);
 }

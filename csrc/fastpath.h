@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  *
- * fastpath.h - packets of known connections without Python; read by cffi like uvs.h.
+ * fastpath.h - packets of known connections, and of new ones, without Python; read by cffi like uvs.h.
  */
 #ifndef UVS_FASTPATH_H
 #define UVS_FASTPATH_H
@@ -44,6 +44,10 @@ void uvs_nexthops_remove(struct uvs_nexthops *h, uint32_t index);
 #define UVS_FAST_REROUTE 8 /* a reply goes by the route from its new source (snat_reroute) */
 #define UVS_FAST_SLOPPY_TCP 16 /* any segment may open a connection (sloppy_tcp, sloppy_sctp) */
 #define UVS_FAST_SLOPPY_SCTP 32
+#define UVS_FAST_DROP_RATE 64 /* one in some that may open a connection is dropped (drop_packet) */
+#define UVS_FAST_NODEST 128 /* a SYN leaves a server of weight 0 (expire_nodest_conn) */
+#define UVS_FAST_REUSE 256 /* a client's port may be used again (conn_reuse_mode) */
+#define UVS_FAST_REUSE_FIN_WAIT 512 /* bit 1 of it */
 
 #define UVS_FRAGMENTED 65536
 
@@ -80,9 +84,9 @@ struct uvs_way {
 	uint32_t gso_size; /* payload of each segment, 0: the packet is one */
 };
 
-/* One packet of a known connection, or one that cannot open any, as nf_hook() of uvs/ipvs/hooks.py does it,
- * by the same primitives; everything else is for the hook path.  `now`: ns.  Returns enum uvs_step.  May be called
- * by several threads. */
+/* One packet of a known connection, of a new one to a plain service, or one that cannot open any, as nf_hook() of
+ * uvs/ipvs/hooks.py does it, by the same primitives; everything else is for the hook path.  `now`: ns.  Returns enum
+ * uvs_step.  May be called by several threads. */
 int uvs_fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_t now, struct uvs_way *way);
 
 #endif

@@ -38,8 +38,6 @@ LOCKED(uint32_t, dest_new, (struct uvs_table *t), (t))
 LOCKED(int, dest_free, (struct uvs_table *t, uint32_t i), (t, i))
 LOCKED(uint32_t, service_new, (struct uvs_table *t), (t))
 LOCKED_VOID(service_free, (struct uvs_table *t, uint32_t i), (t, i))
-LOCKED(int, dest_choose, (struct uvs_table *t, const uint32_t *dests, uint32_t n, int rule),
-       (t, dests, n, rule))
 LOCKED_VOID(dest_overload, (struct uvs_table *t, struct uvs_dest *d), (d))
 
 LOCKED(struct uvs_conn *, conn_in_get, (struct uvs_table *t, const struct uvs_iphdr *iph), (t, iph))
@@ -67,6 +65,17 @@ LOCKED_VOID(stats_add, (struct uvs_table *t, struct uvs_stats *s, const struct u
 LOCKED_VOID(stats_sub, (struct uvs_table *t, struct uvs_stats *s, const struct uvs_stats *by), (s, by))
 LOCKED_VOID(set_state, (struct uvs_table *t, struct uvs_conn *c, int dir, const struct uvs_iphdr *iph),
 	    (t, c, dir, iph))
+
+LOCKED(int, sched_insert, (struct uvs_table *t, struct uvs_sched *s, uint32_t dest), (s, dest))
+LOCKED_VOID(sched_remove, (struct uvs_table *t, struct uvs_sched *s, uint32_t place), (s, place))
+LOCKED_VOID(sched_weigh, (struct uvs_table *t, struct uvs_sched *s, int32_t cw, int32_t mw, int32_t di), (s, cw, mw, di))
+LOCKED(int, sched_fill, (struct uvs_table *t, struct uvs_sched *s, const uint32_t *places, uint32_t n), (s, places, n))
+LOCKED_VOID(sched_nexthop, (struct uvs_table *t, struct uvs_sched *s, uint32_t dest, uint32_t nexthop), (s, dest, nexthop))
+LOCKED(int, sched_turn, (struct uvs_table *t, struct uvs_sched *s), (t, s))
+LOCKED(int, sched_choose, (struct uvs_table *t, const struct uvs_sched *s, int rule), (t, s, rule))
+LOCKED(int, service_put, (struct uvs_table *t, uint32_t service, struct uvs_sched *s), (t, service, s))
+LOCKED_VOID(service_remove, (struct uvs_table *t, uint32_t service), (t, service))
+
 LOCKED_VOID(secure_tcp, (struct uvs_table *t, int on), (t, on))
 /* clang-format on */
 

@@ -294,6 +294,7 @@ static int one(struct uvs_nfq *q, struct uvs_fastpath *f, uint32_t i, struct uvs
 	slow->len = p->len; /* no more than the datagram */
 	if (why)
 		return 1;
+	p->indev = slow->indev;
 	p->partial = !!(info & NFQA_SKB_CSUMNOTREADY) && p->iph.protocol == IPPROTO_TCP;
 	p->gso = slow->gso = !!(info & NFQA_SKB_GSO) && p->iph.protocol == IPPROTO_TCP;
 	switch (uvs_fastpath(f, p, slow->hook, q->now, &way)) {

@@ -97,6 +97,7 @@ void uvs_table_close(struct uvs_table *t)
 	if (t->lock)
 		pthread_mutex_destroy(t->lock);
 	free(t->lock);
+	services_clear(&t->plain);
 	free(t);
 }
 

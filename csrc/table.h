@@ -15,6 +15,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
+#include "service.h"
 #include "uvs.h"
 
 #define SEGMENT 16384u  /* records the arena grows by: 2 MiB, a huge page */
@@ -57,6 +59,11 @@ _Static_assert(sizeof(union record) == UVS_RECORD_SIZE, "a record is 128 bytes")
 _Static_assert(offsetof(struct uvs_conn, deadline) == 64, "what a lookup compares is one cache line");
 _Static_assert(sizeof(struct arena_header) <= FIRST * UVS_RECORD_SIZE, "the header fits its page");
 
+struct services {
+	struct service **bucket; /* heads of chains; NULL: there are none */
+	uint32_t mask, n;
+};
+
 struct uvs_table {
 	pthread_mutex_t
 		*lock; /* the engine lock: of all that follows, of the records, of next hops and services */
@@ -76,6 +83,8 @@ struct uvs_table {
 	void *reservation;
 	size_t reserved;
 	struct arena_header *header;
+
+	struct services plain; /* service.c */
 
 	int todrop[9];     /* defence.c: by in_pkts, how many until the next is dropped */
 	int secure_tcp;
@@ -227,8 +236,18 @@ uint32_t timer_run(struct uvs_table *t, uint64_t now, uint32_t budget);
 /* defence.c: one look at `n` records from `from` on. */
 uint32_t drop_entry(struct uvs_table *t, uint64_t now, uint32_t from, uint32_t n);
 
-/* sched.c */
-int dest_choose(struct uvs_table *t, const uint32_t *dests, uint32_t n, int rule);
+/* sched.c; those of service.h as above.  sched_next:
+ * the place of a packet's destination, -1: the hook path's; `turn`, a copy of the scheduler's, becomes its own if the
+ * choice is kept. */
+int sched_next(struct uvs_table *t, const struct uvs_sched *s, struct uvs_turn *turn,
+	       const struct uvs_iphdr *h);
+int sched_turn(struct uvs_table *t, struct uvs_sched *s);
+int sched_choose(struct uvs_table *t, const struct uvs_sched *s, int rule);
+int sched_insert(struct uvs_sched *s, uint32_t dest);
+void sched_remove(struct uvs_sched *s, uint32_t place);
+void sched_weigh(struct uvs_sched *s, int32_t cw, int32_t mw, int32_t di);
+int sched_fill(struct uvs_sched *s, const uint32_t *places, uint32_t n);
+void sched_nexthop(struct uvs_sched *s, uint32_t dest, uint32_t nexthop);
 
 static inline void clock_seen(struct uvs_table *t, uint64_t now)
 {
@@ -267,6 +286,13 @@ struct uvs_fastpath;
 struct uvs_way;
 int fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_t now, struct uvs_way *way);
 void fastpath_fragmented(struct uvs_fastpath *f, const uint8_t *ends, uint32_t len, int by);
+
+/* service.c.  service_find: the scheduler of the service that a packet is for; NULL: the hook path's. */
+int service_put(struct uvs_table *t, uint32_t service, struct uvs_sched *s);
+void service_remove(struct uvs_table *t, uint32_t service);
+struct uvs_sched *service_find(const struct uvs_table *t, const struct uvs_iphdr *h, uint32_t mark,
+			       bool *by_mark);
+void services_clear(struct services *all);
 
 /* proto.c, proto_*.c: the packet's header is readable; set state and timeout. */
 void set_state(struct uvs_table *t, struct uvs_conn *c, int dir, const struct uvs_iphdr *iph);

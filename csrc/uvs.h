@@ -127,6 +127,7 @@ struct uvs_packet {
 	uint8_t *data;     /* first byte of the IP header */
 	uint32_t len;      /* of the IP datagram */
 	uint32_t mark;     /* netfilter mark */
+	int32_t indev; /* index of the input device; 0, 1: none, the loopback device */
 	uint32_t frag_max; /* largest fragment that it was put together from, 0: none (frag_max_size) */
 	uint8_t partial; /* TCP: the checksum is the pseudo header's sum, to be finished (CHECKSUM_PARTIAL) */
 	uint8_t gso; /* TCP: it stands for several segments (skb_is_gso) */
@@ -347,18 +348,6 @@ void uvs_service_free(struct uvs_table *t, uint32_t i);
 void uvs_dest_overload(struct uvs_table *t, struct uvs_dest *d);
 /* AVAILABLE or not. */
 void uvs_dest_set_available(struct uvs_table *t, struct uvs_dest *d, int yes);
-
-/* Which of `n` destinations, given by record in list order, a scheduler's rule prefers: its place in the
- * list, -1 if none will do; the first of equals.  Only those of weight > 0 that are not OVERLOADed come in
- * question, but for LIGHT. */
-#define UVS_CHOOSE_LC 0 /* fewest connections */
-#define UVS_CHOOSE_WLC 1 /* the same for its weight */
-#define UVS_CHOOSE_SED 2 /* shortest expected delay */
-#define UVS_CHOOSE_NQ 3 /* the first without active connections, else as SED */
-#define UVS_CHOOSE_FO 4 /* highest weight */
-#define UVS_CHOOSE_OVF 5 /* the same, of those with no more active connections than weight */
-#define UVS_CHOOSE_LIGHT 6 /* the first with less than half as many active connections as weight */
-int uvs_dest_choose(struct uvs_table *t, const uint32_t *dests, uint32_t n, int rule);
 
 /* Lookups (ip_vs_conn_in_get, ip_vs_conn_out_get, ip_vs_ct_in_get).  NULL: none.  `iph` says by
  * UVS_HDR_INVERSE how to read it. */

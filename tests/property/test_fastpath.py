@@ -9,77 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scapy.layers.inet import IP, fragment
-from scapy.layers.sctp import SCTP, SCTPChunkCookieAck, SCTPChunkData, SCTPChunkInit
+from scapy.layers.inet import fragment
+from scapy.layers.sctp import SCTPChunkCookieAck, SCTPChunkData, SCTPChunkInit
+from support.fastworld import FastWorld, everything, sctp, told
 from support.lies import KNOBS, director, steps
-from support.packets import halve
-from support.world import CIP, CIP6, RIP, RIP6, VIP, VIP6, Outcome, World, dissect, packed, tcp, udp
+from support.world import CIP, CIP6, RIP, RIP6, VIP, VIP6, World, packed, tcp, udp
 
 from uvs.egress.fragments import Sizes
-from uvs.engine.core import AF_INET, FastPath, Hdr, NextHop, NextHops, Packet, Step, Why
-from uvs.ipvs.hooks import fast_flags
+from uvs.engine.core import AF_INET, NextHop, Step
 from uvs.ipvs.services import SVC_F_ONEPACKET, ServiceKey
-from uvs.ipvs.skb import Hook, Verdict
-
-
-class FastWorld(World):
-    """A director on paper whose packets go by the fast path where it takes them."""
-
-    def __init__(self, world: World) -> None:
-        self.__dict__ = world.__dict__
-        self.hops = NextHops()
-        self.fastpath = FastPath(self.table, self.hops)
-        self.packet = Packet()
-        self.fast = 0
-        self.whole = 1 << 16  # no datagram comes in fragments
-        self.half = False  # checksums come as a sender's stack hands them over
-
-    def at(self, hook: Hook, packet: Any, mark: int = 0, indev: int = 2, gso: bool = False) -> Outcome:
-        for index in list(self.routes.rows):
-            route = self.routes.at(index)
-            quick = route is not None and not route.local
-            self.hops.put(index, NextHop(1, route.mtu) if route and quick else None, quick)
-        self.fastpath.flags = fast_flags(self.ipvs)
-        self.fastpath.whole = self.whole
-        if gso or self.packet.load(bytes(packet), mark):
-            return super().at(hook, packet, mark, indev, gso)
-        if self.half and self.packet.iph.flags & Hdr.L4 and self.packet.l4_csum_ok():
-            halve(self.packet)
-        step, index, _ = self.fastpath.step(self.packet, hook, self.now)
-        self.packet.csum_finish()
-        if step == Step.SLOW:
-            assert self.packet.data == bytes(packet)[: self.packet.len], "nothing was touched"
-            return super().at(hook, packet, mark, indev)
-        self.fast += 1
-        before = list(self.ipvs.why)
-        self.fastpath.take_counts(self.ipvs.why)
-        why = next(Why(i) for i, n in enumerate(self.ipvs.why) if n != before[i])
-        out = Outcome(Verdict.STOLEN if step == Step.SEND else Verdict.ACCEPT, why, [], None)
-        if step == Step.SEND:
-            out.sent.append((self.routes.describe(index), dissect(self.packet.data)))
-        if step == Step.REWRITTEN:
-            out = replace(out, content=dissect(self.packet.data))
-        return out
-
-
-CONN = ("af", "daf", "protocol", "cport", "vport", "dport", "caddr", "vaddr", "daddr", "state", "flags", "timeout",
-        "deadline", "dest", "n_control", "in_pkts", "fwmark", "mss", "nexthop")  # fmt: skip
-DEST = ("activeconns", "inactconns", "persistconns", "refcnt", "flags", "stats")
-
-
-def everything(world: World) -> list[Any]:
-    """What the packets left behind."""
-    return [
-        sorted(tuple(getattr(c, name) for name in CONN) for c in world.table.conns()),
-        [tuple(getattr(d, name) for name in DEST) for d in world.table.dests()],
-        world.table.total.stats,
-        world.ipvs.why,
-    ]
-
-
-def told(out: Outcome) -> tuple[Any, ...]:
-    sent = [(to, bytes(packet)) for to, packet in out.sent]
-    return out.verdict, out.why, sent, out.content and bytes(out.content)
+from uvs.ipvs.skb import Hook
 
 
 def toggle(things: set[Any], thing: Any) -> None:
@@ -136,13 +75,6 @@ def compare(packets: Any, knobs: set[str], half: bool = False) -> int:
     finally:
         slow.close()
         fast.close()
-
-
-def sctp(src: str, sport: int, dst: str, dport: int, *chunks: Any) -> Any:
-    packet = IP(src=src, dst=dst, id=1) / SCTP(sport=sport, dport=dport)
-    for chunk in chunks:
-        packet = packet / chunk
-    return packet
 
 
 # Flows as they are: what each end says, in any order.

@@ -60,38 +60,35 @@ def test_the_engine_compares_as_the_scheduler_says(world, sched, servers, gone):
         world.ipvs.services.del_dest(svc.key, *svc.dests[gone].id)
     scheduler = svc.scheduler
     assert isinstance(scheduler, Comparing)
-    assert list(scheduler.records) == [d.rec.index for d in svc.dests]
+    assert scheduler.sched.records == [d.rec.index for d in svc.dests]
     assert scheduler.find(scheduler.rule) is scheduler.choose()
     for dest in svc.dests if sched.startswith("lblc") else []:
         light = any(d.rec.activeconns * 2 < d.weight for d in svc.dests)
         assert scheduler.overloaded(dest) == (dest.rec.activeconns > dest.weight and light)
 
 
-def wrr(
-    dests: list[Dest], cl: Dest | None, cw: int, di: int, mw: int
-) -> tuple[Dest | None, Dest | None, int]:
-    """ip_vs_wrr_schedule, step by step: the chosen destination, cl and cw."""
+def wrr(dests: list[Dest], last: int, cw: int, di: int, mw: int) -> tuple[Dest | None, int, int]:
+    """ip_vs_wrr_schedule, step by step: the chosen destination, its place from 1, and cw."""
     if not mw:
-        return None, cl, cw
-    start, stop_after = cl, None
+        return None, last, cw
+    start, stop_after = last, 0
     last_pass = restarted = False
-    at = 0 if cl is None else dests.index(cl) + 1
     while True:
-        for dest in dests[at:]:
-            cl = dest
-            if not dest.overloaded and dest.weight >= cw:
-                return dest, cl, cw
-            if dest is stop_after:
-                return None, cl, cw
-        at, cl = 0, None
+        for at in range(last, len(dests)):
+            last = at + 1
+            if not dests[at].overloaded and dests[at].weight >= cw:
+                return dests[at], last, cw
+            if last == stop_after:
+                return None, last, cw
+        last = 0
         last_pass = last_pass or cw <= di
         cw -= di
         if cw <= 0:
             cw = mw
-            if (restarted and last_pass) or start is None:
-                return None, cl, cw
+            if (restarted and last_pass) or not start:
+                return None, last, cw
             restarted, last_pass = True, False
-        if restarted and cw <= di and start is not None:
+        if restarted and cw <= di and start:
             stop_after, last_pass = start, True
 
 
@@ -121,11 +118,14 @@ def changed(world: World, svc: Service, what: str, n: int, weight: int) -> None:
 )
 def test_wrr_passes_over_passes_in_vain(world, servers, factor, steps):
     svc = with_servers(renewed(world), "wrr", [(w * factor, a, i, o) for w, a, i, o in servers])
-    s = svc.scheduler
+    s = svc.scheduler.sched
     for what, n, weight in steps:
         changed(world, svc, what, n, weight * factor)
-        expected = wrr(svc.dests, s.cl, s.cw, s.di, s.mw)
-        assert (s.schedule(ANY), s.cl, s.cw) == expected
+        before = s.last, s.cw
+        expected = wrr(svc.dests, s.last, s.cw, s.di, s.mw)
+        assert (svc.scheduler.choose(), s.last, s.cw) == expected
+        s.last, s.cw = before
+        assert (svc.scheduler.schedule(ANY), s.last, s.cw) == expected, "the engine"
 
 
 def rr(dests: list[Dest], last: Dest | None) -> Dest | None:
@@ -136,11 +136,21 @@ def rr(dests: list[Dest], last: Dest | None) -> Dest | None:
 
 @given(servers=st.lists(small, max_size=6), steps=st.lists(between, max_size=30))
 def test_rr_knows_its_place(world, servers, steps):
+    """When the last one chosen is deleted its predecessor takes its part."""
     svc = with_servers(renewed(world), "rr", servers)
+    s, last = svc.scheduler.sched, None
     for what, n, weight in steps:
+        before = list(svc.dests)
         changed(world, svc, what, n, weight)
-        expected = rr(svc.dests, svc.scheduler.last)
-        assert svc.scheduler.schedule(ANY) is expected
+        if last and last not in svc.dests:
+            last = before[before.index(last) - 1] if before.index(last) else None
+        expected = rr(svc.dests, last)
+        place = s.last
+        assert svc.scheduler.choose() is expected
+        s.last = place
+        assert svc.scheduler.schedule(ANY) is expected, "the engine"
+        last = expected or last
+        assert s.last == (svc.dests.index(last) + 1 if last else 0)
 
 
 @pytest.mark.parametrize("sched", ["dh", "sh", "mh"])

@@ -28,6 +28,7 @@ from uvs.engine.names import (
 )
 from uvs.engine.packet import Header, Packet, checksum, crc32c, tunnel_hlen
 from uvs.engine.reassembly import Reassembler
+from uvs.engine.services import Kind, Sched, publish, withdraw
 from uvs.engine.table import (
     AppData,
     Conn,
@@ -63,10 +64,12 @@ __all__ = [
     "FastPath",
     "Hdr",
     "Header",
+    "Kind",
     "NextHop",
     "NextHops",
     "Packet",
     "Reassembler",
+    "Sched",
     "ServiceRecord",
     "Step",
     "Table",
@@ -77,9 +80,11 @@ __all__ = [
     "crc32c",
     "ffi",
     "lib",
+    "publish",
     "sctp_next",
     "state_name",
     "tcp_next",
     "tunnel_hlen",
     "why_name",
+    "withdraw",
 ]

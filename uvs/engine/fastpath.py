@@ -1,7 +1,7 @@
 """The fast path (`csrc/fastpath.c`), and what it looks at besides the table: next hops and switches.
 
-The hook path (`uvs.ipvs.core`) is the meaning; for a packet of a known connection the engine does the same
-without entering Python.
+The hook path (`uvs.ipvs.core`) is the meaning; for a packet of a known connection, or one that opens a
+connection to a plain service, the engine does the same without entering Python.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ class Fast(enum.IntFlag):
     REROUTE = lib.UVS_FAST_REROUTE
     SLOPPY_TCP = lib.UVS_FAST_SLOPPY_TCP
     SLOPPY_SCTP = lib.UVS_FAST_SLOPPY_SCTP
+    DROP_RATE = lib.UVS_FAST_DROP_RATE
+    NODEST = lib.UVS_FAST_NODEST
+    REUSE = lib.UVS_FAST_REUSE
+    REUSE_FIN_WAIT = lib.UVS_FAST_REUSE_FIN_WAIT
 
 
 class Step(enum.IntEnum):
@@ -152,8 +156,9 @@ class FastPath:
         """`by` more datagrams from and to these addresses (both, packed) came in fragments."""
         lib.uvs_fastpath_fragmented(self._c, ends, len(ends), by)
 
-    def step(self, packet: Packet, hook: int, now: int) -> Done:
-        """One packet that was loaded, at a hook (NF_INET_*)."""
+    def step(self, packet: Packet, hook: int, now: int, indev: int = 0) -> Done:
+        """One packet that was loaded, at a hook (NF_INET_*). `indev`: 0, 1: of no, or the loopback device."""
+        packet._c.indev = indev
         step = Step(lib.uvs_fastpath(self._c, packet._c, hook, now, self._way))
         if step != Step.SEND:
             return Done(step)

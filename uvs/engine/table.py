@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from uvs.engine.binding import address, ffi, lib, number, put_packed
-from uvs.engine.names import Choose, Dir
+from uvs.engine.names import Dir
 from uvs.engine.packet import Header
 
 
@@ -83,6 +82,11 @@ class _Record:
         self._table, self.index, self._c = table, index, cdata
 
     @property
+    def table(self) -> Table:
+        """The table that it stands in."""
+        return self._table
+
+    @property
     def stats(self) -> tuple[int, int, int, int, int]:
         """conns, inpkts, outpkts, inbytes, outbytes since the record was made, less what was discounted."""
         return _five(self._c.stats)
@@ -152,10 +156,6 @@ class ServiceRecord(_Record):
     flags = number("flags", "IP_VS_SVC_F_* bits")
 
     addr = address("addr", "af", "address, packed")
-
-    def choose(self, dests: array[int], rule: Choose) -> int:
-        """The place of the one that a rule prefers, or -1. `dests`: array "I" of records, in list order."""
-        return lib.uvs_dest_choose(self._table._t, ffi.from_buffer("uint32_t[]", dests), len(dests), rule)  # type: ignore[no-any-return]
 
     def free(self) -> None:
         """Give the record back."""

@@ -117,6 +117,14 @@ def fast_flags(ipvs: NetnsIpvs) -> int:
         flags |= Fast.SLOPPY_TCP
     if sysctl.sloppy_sctp:
         flags |= Fast.SLOPPY_SCTP
+    if ipvs.defence.drop_rate:
+        flags |= Fast.DROP_RATE
+    if sysctl.expire_nodest_conn:
+        flags |= Fast.NODEST
+    if sysctl.conn_reuse_mode:
+        flags |= Fast.REUSE
+    if sysctl.conn_reuse_mode & 2:
+        flags |= Fast.REUSE_FIN_WAIT
     return flags
 
 

@@ -19,7 +19,7 @@ from uvs.engine.core import (
     ServiceRecord,
     Table,
 )
-from uvs.ipvs import pe, scheduling
+from uvs.ipvs import pe, plain, scheduling
 from uvs.ipvs.estimator import Estimator, Rows
 from uvs.ipvs.ipproto import IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.route import Route, Routes
@@ -45,6 +45,7 @@ class Dest:
     est: Estimator
     idle_since: int = 0  # in the trash: when it was found unused, ns
     route: Route | None = None  # tunnels: as the last packet found it (dest_dst)
+    nexthop: int = 0  # the row that its new connections go by, as the engine was told
 
     @property
     def weight(self) -> int:
@@ -209,6 +210,7 @@ class Services:
         svc.scheduler = self._scheduler(svc, spec.sched_name)
         self._set_engine(svc, spec.pe_name)
         self._services[key.lookup] = svc
+        plain.publish(svc)
         self.rows.add(svc.est, rec)
         self._count(svc, 1)
         self._tell("add_service", svc)
@@ -241,11 +243,14 @@ class Services:
         """ip_vs_edit_service: scheduler, flags, timeout, netmask. The same scheduler keeps its state."""
         svc = self.get(spec.key)
         self._check(spec)
+        before = svc.scheduler  # what it keeps is the engine's until another is published
         if spec.sched_name != svc.spec.sched_name:
             svc.scheduler = self._scheduler(svc, spec.sched_name)
         self._set_engine(svc, spec.pe_name)
         svc.spec = replace(spec, key=svc.key, flags=spec.flags | SVC_F_HASHED)
         svc.rec.flags = svc.spec.flags
+        plain.publish(svc)
+        del before
         self._tell("edit_service", svc)
         return svc
 
@@ -255,6 +260,7 @@ class Services:
         del self._services[svc.key.lookup]
         self.with_engine.discard(svc.key)
         self._count(svc, -1)
+        plain.withdraw(svc)
         svc.scheduler = None
         self.rows.remove(svc.est)
         dests, svc.dests = svc.dests, []

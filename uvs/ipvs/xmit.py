@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from uvs.engine.core import AF_INET, TUN_GRE, TUN_GUE, Conn, ConnFlag, Hdr, Header, Packet, Why, tunnel_hlen
-from uvs.ipvs import apps, icmp
+from uvs.ipvs import apps, icmp, plain
 from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.route import Route
 from uvs.ipvs.services import Dest
@@ -55,6 +55,7 @@ def ip_vs_get_out_rt(ipvs: NetnsIpvs, skb: Skb, cp: Conn, hdr: Header, mode: int
             icmp.host_unreachable(ipvs, skb)
             return None
         cp.nexthop = route.index
+        plain.leads(ipvs.services.dest_of(cp.dest), route.index)
     if _crosses_boundary(ipvs, skb, route.local, mode):
         skb.why = Why.BOUNDARY
         if walk:

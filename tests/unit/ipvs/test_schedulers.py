@@ -60,8 +60,8 @@ def test_wrr_starts_again_after_an_edit(world):
     svc = build(world, "wrr", (4, 3, 2))
     choose(svc, 5)
     world.edit(svc, RIP[2], weight=1)
-    assert svc.scheduler.cl is None
-    assert (svc.scheduler.di, svc.scheduler.mw) == (1, 4)
+    assert svc.scheduler.sched.last == 0
+    assert (svc.scheduler.sched.di, svc.scheduler.sched.mw) == (1, 4)
 
 
 def test_wrr_overloaded_servers_are_passed_over(world):

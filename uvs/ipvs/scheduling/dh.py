@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uvs.engine.core import Header
+from uvs.engine.core import Header, Kind
 from uvs.ipvs.scheduling.hashing import TableScheduler, fold, hash_32
 from uvs.ipvs.services import Dest
 
@@ -13,6 +13,7 @@ class DestinationHashing(TableScheduler):
     """A table over the packet's destination address; the servers fill it in turn, whatever their weight."""
 
     name = "dh"
+    kind = Kind.DH
 
     def reassign(self, dests: list[Dest]) -> list[Dest]:
         """ip_vs_dh_reassign."""

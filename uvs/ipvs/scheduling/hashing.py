@@ -63,7 +63,10 @@ def hsiphash_u32(value: int, key: int) -> int:
 
 
 class TableScheduler(Scheduler):
-    """A table of destinations, filled anew when they have changed: at its next use, once for many changes."""
+    """A table of destinations, filled anew when they have changed: at its next use, once for many changes.
+
+    The engine has a copy; without one it leaves new connections to this one.
+    """
 
     def init_service(self) -> None:
         """ip_vs_dh_init_svc, ip_vs_sh_init_svc, ip_vs_mh_init_svc."""
@@ -76,23 +79,32 @@ class TableScheduler(Scheduler):
         if self.stale:
             self.stale = False
             self._table = self.reassign(self.svc.dests)
+            place = {id(dest): at for at, dest in enumerate(self.svc.dests)}
+            self.sched.fill([place[id(dest)] for dest in self._table])
         return self._table
 
     def reassign(self, dests: list[Dest]) -> list[Dest]:
         """A table filled with these destinations."""
         raise NotImplementedError
 
-    def add_dest(self, dest: Dest) -> None:
+    def changed(self) -> None:
         """ip_vs_*_dest_changed."""
         self.stale = True
+        self.sched.fill([])
+
+    def add_dest(self, dest: Dest) -> None:
+        """A destination was linked."""
+        super().add_dest(dest)
+        self.changed()
 
     def del_dest(self, dest: Dest, index: int) -> None:
-        """ip_vs_*_dest_changed."""
-        self.stale = True
+        """A destination was unlinked."""
+        super().del_dest(dest, index)
+        self.changed()
 
     def upd_dest(self, dest: Dest) -> None:
-        """ip_vs_*_dest_changed."""
-        self.stale = True
+        """A destination was edited."""
+        self.changed()
 
 
 class ClientHashing(TableScheduler):

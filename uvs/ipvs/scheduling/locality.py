@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
-from uvs.engine.core import Choose
+from uvs.engine.core import Choose, Kind
 from uvs.ipvs.scheduling import Comparing, least_loaded, overhead
 from uvs.ipvs.scheduling.hashing import fold, hash_32
 from uvs.ipvs.services import Dest
@@ -34,11 +34,11 @@ class Locality(Comparing, Generic[E]):
     `entries` counts as the kernel does: replacing an entry's server counts one more and takes none away.
     """
 
+    kind = Kind.NONE  # what is remembered is here alone
     rule = Choose.WLC
 
     def init_service(self) -> None:
         """ip_vs_lblc_init_svc, ip_vs_lblcr_init_svc."""
-        super().init_service()
         self.buckets: dict[int, dict[bytes, E]] = {}
         self.entries = 0
         self.rover = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import gcd
 
+from uvs.engine.core import Kind
 from uvs.ipvs.scheduling.hashing import ClientHashing, fold, hsiphash_u32
 from uvs.ipvs.services import Dest
 
@@ -35,11 +36,13 @@ class Maglev(ClientHashing):
     """
 
     name = "mh"
+    kind = Kind.MH
     size = SIZE
 
-    def _changed(self) -> None:
-        """More destinations than slots: EINVAL in the kernel, which keeps the old table."""
+    def changed(self) -> None:
+        """ip_vs_mh_dest_changed. More destinations than slots: EINVAL in the kernel, the old table stays."""
         self.stale = self.stale or len(self.svc.dests) <= SIZE
+        self.sched.fill([])
 
     def init_service(self) -> None:
         """ip_vs_mh_init_svc."""
@@ -47,18 +50,10 @@ class Maglev(ClientHashing):
         self.stale = len(self.svc.dests) <= SIZE
 
     def add_dest(self, dest: Dest) -> None:
-        """ip_vs_mh_dest_changed."""
+        """A destination was linked."""
         if self.stale and len(self.svc.dests) > SIZE:
             self.stale, self._table = False, self.reassign(self.svc.dests[1:])
-        self._changed()
-
-    def del_dest(self, dest: Dest, index: int) -> None:
-        """ip_vs_mh_dest_changed."""
-        self._changed()
-
-    def upd_dest(self, dest: Dest) -> None:
-        """ip_vs_mh_dest_changed."""
-        self._changed()
+        super().add_dest(dest)
 
     def reassign(self, dests: list[Dest]) -> list[Dest]:
         """ip_vs_mh_reassign: permutations, then population."""

@@ -4,34 +4,28 @@ from __future__ import annotations
 
 from itertools import chain
 
-from uvs.engine.core import Header
-from uvs.ipvs.scheduling import Scheduler, place
+from uvs.engine.core import Kind
+from uvs.ipvs.scheduling import InEngine
 from uvs.ipvs.services import Dest
 
 
-class RoundRobin(Scheduler):
-    """The next usable destination after the one chosen last."""
+class RoundRobin(InEngine):
+    """The next usable destination after the one chosen last.
+
+    `sched.last` is its place in the list, counted from 1; 0 is the list head. When it is deleted its
+    predecessor takes its part (ip_vs_rr_del_dest): the engine sees to that with the list.
+    """
 
     name = "rr"
+    kind = Kind.RR
 
-    def init_service(self) -> None:
-        """ip_vs_rr_init_svc."""
-        self.last: Dest | None = None  # None: the list head
-        self._at = 0  # where it stood when it was chosen
-
-    def del_dest(self, dest: Dest, index: int) -> None:
-        """ip_vs_rr_del_dest: fall back to the predecessor."""
-        if dest is self.last:
-            self.last = self.svc.dests[index - 1] if index else None
-
-    def schedule(self, iph: Header) -> Dest | None:
+    def choose(self) -> Dest | None:
         """ip_vs_rr_schedule: from behind the last one to the end, then from the start up to the last one."""
-        dests = self.svc.dests
-        start = 0 if self.last is None else place(dests, self.last, self._at) + 1
-        for at in chain(range(start, len(dests)), range(start)):
+        dests, last = self.svc.dests, self.sched.last
+        for at in chain(range(last, len(dests)), range(last)):
             if dests[at].usable:
-                self.last, self._at = dests[at], at
-                return self.last
+                self.sched.last = at + 1
+                return dests[at]
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from uvs.engine.core import Kind
 from uvs.ipvs.scheduling.hashing import ClientHashing, fold, hash_32
 from uvs.ipvs.services import Dest
 
@@ -12,6 +13,7 @@ class SourceHashing(ClientHashing):
     """Each destination holds as many buckets in a row as its weight."""
 
     name = "sh"
+    kind = Kind.SH
     size = 1 << TAB_BITS
 
     def reassign(self, dests: list[Dest]) -> list[Dest]:

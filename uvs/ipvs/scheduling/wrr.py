@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from math import gcd
 
-from uvs.engine.core import Header
-from uvs.ipvs.scheduling import Scheduler, place
+from uvs.engine.core import Kind
+from uvs.ipvs.scheduling import InEngine
 from uvs.ipvs.services import Dest
 
 
-class WeightedRoundRobin(Scheduler):
+class WeightedRoundRobin(InEngine):
     """Passes over the list; a pass serves the destinations of at least the current weight.
 
-    `cl` is the destination chosen last (None: the list head), `cw` the current weight, which a pass
-    lowers by `di`, the common divisor of all weights, down from `mw`, the maximum.
+    `sched` has the place of the destination chosen last, from 1 (`last`, the kernel's cl; 0: the list head),
+    the current weight `cw`, which a pass lowers by `di`, the common divisor of all weights, down from `mw`,
+    the maximum.
     """
 
     name = "wrr"
+    kind = Kind.WRR
 
     def init_service(self) -> None:
         """ip_vs_wrr_init_svc."""
-        self.cl: Dest | None = None
-        self._at = 0  # where it stood when it was chosen
-        self.di = self._gcd()
-        self.mw = self._max() - (self.di - 1)
-        self.cw = self.mw
+        di = self._gcd()
+        mw = self._max() - (di - 1)
+        self.sched.weigh(mw, mw, di)
 
     def _gcd(self) -> int:
         return gcd(*(d.weight for d in self.svc.dests if d.weight > 0)) or 1
@@ -34,20 +34,23 @@ class WeightedRoundRobin(Scheduler):
 
     def _changed(self) -> None:
         """ip_vs_wrr_dest_changed."""
-        self.cl = None
-        self.di = self._gcd()
-        self.mw = self._max() - (self.di - 1)
-        if self.cw > self.mw or not self.cw:
-            self.cw = self.mw
-        elif self.di > 1:
-            self.cw = self.cw // self.di * self.di + 1
+        di = self._gcd()
+        mw = self._max() - (di - 1)
+        cw = self.sched.cw
+        if cw > mw or not cw:
+            cw = mw
+        elif di > 1:
+            cw = cw // di * di + 1
+        self.sched.weigh(cw, mw, di)
 
     def add_dest(self, dest: Dest) -> None:
         """ip_vs_wrr_dest_changed."""
+        super().add_dest(dest)
         self._changed()
 
     def del_dest(self, dest: Dest, index: int) -> None:
         """ip_vs_wrr_dest_changed."""
+        super().del_dest(dest, index)
         self._changed()
 
     def upd_dest(self, dest: Dest) -> None:
@@ -56,42 +59,37 @@ class WeightedRoundRobin(Scheduler):
 
     def _skip_passes(self) -> None:
         """Passes that would find nobody, since all of so high a weight are overloaded, at once."""
-        lowest = self.cw - self.di
-        if (
-            lowest > 0
-            and (most := max((d.weight for d in self.svc.dests if not d.overloaded), default=0)) < self.cw
-        ):
-            most = max(most, self.di)
-            self.cw -= -((most - self.cw) // self.di) * self.di
+        cw, di = self.sched.cw, self.sched.di
+        if cw > di and (most := max((d.weight for d in self.svc.dests if not d.overloaded), default=0)) < cw:
+            most = max(most, di)
+            self.sched.cw = cw + (most - cw) // di * di
 
-    def schedule(self, iph: Header) -> Dest | None:
+    def choose(self) -> Dest | None:
         """ip_vs_wrr_schedule."""
-        if not self.mw:
+        dests, sched = self.svc.dests, self.sched
+        if not sched.mw:
             return None
-        dests = self.svc.dests
-        start = self.cl
-        at = 0 if start is None else place(dests, start, self._at) + 1
-        stop_after: Dest | None = None  # the pass just begun ends behind this one
+        start = sched.last
+        stop_after = 0  # the pass just begun ends behind this place
         last_pass = restarted = False
         while True:
-            for now, dest in enumerate(dests[at:], at):
-                if not dest.overloaded and dest.weight >= self.cw:
-                    self.cl, self._at = dest, now
-                    return dest
-                self.cl = dest
-                if dest is stop_after:
+            for at in range(sched.last, len(dests)):
+                sched.last = at + 1
+                if not dests[at].overloaded and dests[at].weight >= sched.cw:
+                    return dests[at]
+                if sched.last == stop_after:
                     return None
-            at, self.cl = 0, None
-            last_pass = last_pass or self.cw <= self.di
-            self.cw -= self.di
-            if self.cw <= 0:
-                self.cw = self.mw
-                if (restarted and last_pass) or start is None:
+            sched.last = 0
+            last_pass = last_pass or sched.cw <= sched.di
+            sched.cw -= sched.di
+            if sched.cw <= 0:
+                sched.cw = sched.mw
+                if (restarted and last_pass) or not start:
                     return None
                 restarted = True
                 last_pass = False
             self._skip_passes()
-            if restarted and self.cw <= self.di and start is not None:
+            if restarted and sched.cw <= sched.di and start:
                 stop_after, last_pass = start, True
 
 
