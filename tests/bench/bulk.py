@@ -1,68 +1,61 @@
-"""Bulk TCP through a lab's director: `python tests/bench/bulk.py [ROUNDS]` (makes its own labs).
-
-Interleaved in one run, iperf3 up and down for three seconds each, IPv4 and IPv6: plain routing through the director,
-and `uvs run` with each driver by NAT, direct routing and tunnelling (replies of the latter two do not pass it).
-Prints Gbit/s, medians of the rounds, and the shares of plain routing.
-"""
+"""Bulk TCP through the director: iperf3, up and down, one stream and many."""
 
 from __future__ import annotations
 
 import json
-import statistics
-import sys
+from typing import Any
 
-from uvs.director import DRIVERS
-from uvs.lab import processes
-from uvs.lab.namespaces import Lab
-from uvs.lab.topology import MODES, VIP, topology
+from bench.results import Figure
+from bench.stand import BULK_PORT, Stand
+from bench.work import Pace, Work
 
-SECONDS, PORT = 3, 5201
-WAYS = [(family, way) for family in (4, 6) for way in ((), ("-R",))]
+WAYS = {"up": (), "down": ("-R",)}
 
 
-def rates(lab: Lab, address: dict[int, str]) -> list[float]:
-    """Gbit/s of each of WAYS."""
-    lab.check("rs1", ["iperf3", "-s", "-D", "-p", str(PORT)])
-    found = []
-    for family, way in WAYS:
-        words = ["iperf3", "-c", address[family], "-p", str(PORT), "-t", str(SECONDS), "-J", *way]
-        found.append(json.loads(lab.check("client", words))["end"]["sum_received"]["bits_per_second"] / 1e9)
+def cells(pace: Pace) -> list[tuple[str, int, int, tuple[str, ...]]]:
+    """Figure, family, streams, iperf3's words: many streams over IPv4 only."""
+    return [
+        (name(family, way, streams), family, streams, words)
+        for family in pace.families
+        for streams in (pace.streams if family == 4 else pace.streams[:1])
+        for way, words in WAYS.items()
+    ]
+
+
+def name(family: int, way: str, streams: int = 1) -> str:
+    """A figure's."""
+    return f"IPv{family} {way}" + (f", {streams} streams" if streams > 1 else "")
+
+
+def rate(report: dict[str, Any]) -> float:
+    """Gbit/s received, of iperf3's report. RuntimeError with its words if it failed."""
+    if "error" in report:
+        raise RuntimeError(f"iperf3: {report['error']}")
+    return float(report["end"]["sum_received"]["bits_per_second"]) / 1e9
+
+
+def measure(stand: Stand, pace: Pace) -> dict[str, float]:
+    """Gbit/s of each of `cells`."""
+    found = {}
+    for figure, family, streams, words in cells(pace):
+        argv = [
+            "iperf3",
+            "-c",
+            stand.address[family],
+            "-p",
+            str(BULK_PORT),
+            "-t",
+            str(pace.bulk),
+            "-P",
+            str(streams),
+        ]
+        found[figure] = rate(json.loads(stand.client(*argv, "-J", *words)))
     return found
 
 
-def routed() -> list[float]:
-    """Without a director's program: the server's own address."""
-    with Lab.create(topology("nat", 1)) as lab:
-        (server,) = lab.topology.servers
-        return rates(lab, {family: server.address(family) for family in VIP})
-
-
-def balanced(mode: str, driver: str) -> list[float]:
-    """By a virtual service with one server."""
-    with Lab.create(topology(mode, 1)) as lab:
-        processes.start_servers(lab)
-        processes.start_director(lab, ("--driver", driver))
-        commands = [line for family in VIP for line in processes.service_commands(lab, family, PORT)]
-        processes.restore(lab, commands)
-        return rates(lab, VIP)
-
-
-def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    found: dict[str, list[list[float]]] = {}
-    for _ in range(rounds):
-        found.setdefault("plain routing", []).append(routed())
-        for mode in MODES:
-            for driver in DRIVERS:
-                found.setdefault(f"{mode}, {driver}", []).append(balanced(mode, driver))
-    heads = [f"IPv{family} {'down' if way else 'up'}" for family, way in WAYS]
-    print(f"{'Gbit/s':22}", *(f"{head:>14}" for head in heads))
-    base: list[float] = []
-    for name, runs in found.items():
-        medians = [statistics.median(column) for column in zip(*runs, strict=True)]
-        base = base or medians
-        print(f"{name:22}", *(f"{m:6.2f} ({m / b:5.3f})" for m, b in zip(medians, base, strict=True)))
-
-
-if __name__ == "__main__":
-    main()
+WORK = Work(
+    "bulk",
+    "bulk TCP (iperf3); replies of DR and TUN servers do not pass the director",
+    lambda pace: [Figure(figure, "Gbit/s") for figure, *_ in cells(pace)],
+    measure,
+)

@@ -1,0 +1,94 @@
+"""What connections cost: UDP packets of 10 ... 1,000,000 known connections by NAT, memory, and idling with them.
+
+The table is filled in the director's own file while the director is down: killed, it comes back with what stands there.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+from bench.results import Figure
+from bench.stand import UDP_PORT, Stand
+from bench.work import Pace
+from uvs import host
+from uvs.engine.core import AF_INET, Table
+from uvs.lab import processes
+from uvs.lab.topology import VIP
+
+UDP = 17
+TIMEOUT_MS = 3_600_000  # longer than a run
+ROOM = 1 << 16  # entries more than connections: services, servers
+ARENA = "/run/uvs/connections"
+
+FIGURES = [
+    Figure("packets", "1000/s", 0),
+    Figure("process", "µs of the director's processes a packet", more=False),
+    Figure("resident", "MB resident", 1, more=False),
+    Figure("arena", "MB of table", 1, more=False),
+    Figure("idle", "% of a processor, idle", more=False),
+]
+
+
+def options(words: tuple[str, ...], count: int) -> tuple[str, ...]:
+    """Of `uvs run`."""
+    return (*words, "--conn-max", str(max(count + ROOM, 1 << 20)))
+
+
+def source(n: int) -> tuple[bytes, int]:
+    """Address and port of flow n, as sender.c makes them."""
+    return (0x0A000001 + (n & 0xFFFF)).to_bytes(4, "big"), 1024 + (n >> 16) % 60000
+
+
+def fill(count: int, conn_max: int) -> int:
+    """Put connections of flows 0 ... count-1 into the table of a director that is down; how many there are."""
+    now = time.monotonic_ns()
+    with Table(ARENA, conn_max, host.boot_id(), now) as table:
+        vip = socket.inet_aton(VIP[4])
+        dest = next(d for d in table.dests() if d.protocol == UDP and d.port == UDP_PORT and d.af == AF_INET)
+        for n in range(count):
+            client, port = source(n)
+            conn = table.conn_new(
+                AF_INET, UDP, client, port, vip, UDP_PORT, AF_INET, dest.addr, dest.port, 0, dest.conn_flags, dest.index,
+                now,
+            )  # fmt: skip
+            if conn is None:
+                raise RuntimeError(f"the table is full after {n} connections")
+            conn.timeout = TIMEOUT_MS
+            table.conn_put(conn, now)
+        return table.info()["conns"]
+
+
+def fill_stand(stand: Stand, count: int, words: tuple[str, ...]) -> None:
+    """Start its director again with that many connections."""
+    processes.uvsadm(stand.lab, "--set", "0", "0", str(TIMEOUT_MS // 1000))
+    stand.kill()
+    conn_max = int(options(words, count)[-1])
+    there = stand.lab.call("director", fill, count, conn_max, timeout=300)
+    if there < count:
+        raise RuntimeError(f"{there} connections instead of {count}")
+    processes.start_director(stand.lab, options(words, count))
+
+
+def allocated(stand: Stand) -> int:
+    """Bytes of memory that the table's file takes."""
+    return os.stat(stand.lab.path(ARENA)).st_blocks * 512
+
+
+def idle(stand: Stand, seconds: float) -> float:
+    """Percent of a processor that the director takes when there is nothing to do."""
+    before, begin = stand.used(), time.perf_counter()
+    time.sleep(seconds)
+    return (stand.used() - before).director / (time.perf_counter() - begin) * 100
+
+
+def measure(stand: Stand, count: int, pace: Pace) -> dict[str, float]:
+    """Packets of random ones of them."""
+    rate, used = stand.packets(pace.packets, flows=count)
+    return {
+        "packets": rate / 1e3,
+        "process": used.director / rate * 1e6,
+        "resident": stand.memory() / 1e6,
+        "arena": allocated(stand) / 1e6,
+    }

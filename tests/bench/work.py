@@ -1,0 +1,58 @@
+"""A kind of work that every peer does, and how long and how often things are done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from bench.peers import Peer
+from bench.results import Figure
+from bench.stand import Stand
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Of a run. Times in seconds; iperf3 and wrk take whole ones."""
+
+    rounds: int = 3
+    bulk: int = 2
+    families: tuple[int, ...] = (4, 6)
+    streams: tuple[int, ...] = (1, 16)
+    packets: float = 1.5
+    paced: float = 1.5
+    web: int = 2
+    latency: float = 1.5
+    connections: tuple[int, ...] = (10, 1_000, 10_000, 100_000, 1_000_000)
+    idle: float = 5.0
+    services: tuple[int, ...] = (1, 100, 10_000)
+    servers: tuple[int, ...] = (1, 10, 100, 1_000)
+    size_packets: float = 1.0
+    flood: float = 10.0
+    flood_before: int = 4
+    flood_rounds: int = 1
+    every_driver: bool = True  # DR and TUN by --driver netfilterqueue in more than small packets
+
+
+FULL = Pace()
+QUICK = replace(
+    FULL, rounds=1, bulk=1, families=(4,), streams=(1,), packets=0.4, paced=0.4, web=1, latency=0.2,
+    connections=(10, 1_000_000), idle=1.0, services=(1, 10_000), servers=(1, 1_000), size_packets=0.4,
+    flood=3.0, flood_before=2, every_driver=False,
+)  # fmt: skip
+# For tests of the harness: everything as short as it goes.
+TINY = replace(
+    QUICK, packets=0.1, paced=0.1, latency=0.05, connections=(10, 1_000), idle=0.1, services=(1, 20),
+    servers=(1, 5), size_packets=0.1, flood=1.0, flood_before=1,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Work:
+    """`measure` gives a value for each of `figures`; `excuse` says why a peer does not do it, or nothing."""
+
+    name: str
+    title: str
+    figures: Callable[[Pace], list[Figure]]
+    measure: Callable[[Stand, Pace], dict[str, float]]
+    excuse: Callable[[Peer], str] = lambda peer: ""
+    small: bool = False  # short for every peer, in a quick run too
