@@ -1,4 +1,4 @@
-# Shared by scripts/setup, scripts/demo and scripts/test: system packages, the venv, the build.
+# Shared by scripts/setup, scripts/demo, scripts/bench and scripts/test: system packages, the venv, the build.
 # shellcheck shell=bash
 #
 # Everything ends up in the checkout (.venv, build); only Debian packages need root, and only
@@ -16,6 +16,8 @@ RUN_PACKAGES=(gcc libc6-dev libnetfilter-queue-dev iproute2 iptables ipset nftab
 # To test besides.
 TEST_PACKAGES=(busybox-static clang cpio curl ethtool git iperf3 iputils-ping ipvsadm
 	keepalived ldirectord mandoc netcat-openbsd shellcheck tcpdump traceroute vsftpd xz-utils)
+# To measure, and to test that measuring works: what uvs is compared with, and what makes the traffic.
+BENCH_PACKAGES=(haproxy iperf3 libnginx-mod-stream nginx wrk)
 # The virtual machine of tests/kernel, on the architecture that has one.
 VM_PACKAGES=(linux-image-amd64 qemu-system-x86)
 
@@ -81,7 +83,7 @@ install_packages() {
 	rm -f "$log"
 	# Their packages start them on this machine; the tests start their own in namespaces.
 	local p
-	for p in keepalived ldirectord vsftpd; do
+	for p in haproxy keepalived ldirectord nginx vsftpd; do
 		if [[ " ${missing[*]} " == *" $p "* && -d /run/systemd/system ]]; then
 			as_root systemctl -q disable --now "$p" || true
 		fi
@@ -147,10 +149,12 @@ is_editable() {
 	grep -qs '"editable": *true' "$VENV"/lib/python3*/site-packages/uvs-*.dist-info/direct_url.json
 }
 
-# setup LEVEL: LEVEL is `run` or `test`.
+# setup LEVEL: LEVEL is `run`, `bench` or `test`.
 setup() {
 	local level=$1 extras=(lab) wanted packages=("${RUN_PACKAGES[@]}")
 	require_debian
+	[[ $level == run ]] || packages+=("${BENCH_PACKAGES[@]}")
+	[[ $level != bench ]] || extras+=(bench)
 	if [[ $level == test ]]; then
 		extras+=(dev)
 		packages+=("${TEST_PACKAGES[@]}")

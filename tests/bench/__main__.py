@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     )
     known = [peer.name for peer in peers()]
     made.add_argument("--peers", metavar="PEER,...", type=words(known), default=known, help="these peers")
-    made.add_argument("--rounds", metavar="N", type=int, help="how often (default 3, with --quick 1)")
+    made.add_argument("--rounds", metavar="N", type=rounds, help="how often (default 3, with --quick 1)")
     made.add_argument(
         "--uvs-options",
         metavar="WORDS",
@@ -64,6 +64,17 @@ def parser() -> argparse.ArgumentParser:
         "--from", dest="given", metavar="FILE", type=Path, help="measure nothing: figures of an earlier run"
     )
     return made
+
+
+def rounds(text: str) -> int:
+    """How many, for argparse."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"invalid int value: {text!r}") from None
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"at least 1, not {number}")
+    return number
 
 
 def words(known: Sequence[str]) -> type:

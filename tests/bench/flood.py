@@ -20,6 +20,7 @@ from uvs.lab import processes
 FIXED = "500M"  # bit/s: what a machine can carry beside the flood
 FLOWS = {"fixed": f"flow of {FIXED}bit/s", "full": "flow at full rate"}
 EDGE = 0.5  # seconds around the flood's begin and end that belong to neither
+SLIP = 0.1  # that iperf3's intervals may be off
 IN_A_ROW, QUICKLY = 20, 0.2  # so many requests answered, each within so long: the service is whole
 
 FIGURES = [
@@ -37,12 +38,11 @@ FIGURES = [
 def shares(intervals: Sequence[dict[str, Any]], begin: float, end: float) -> tuple[float, float]:
     """bit/s before a flood from `begin` to `end` (median of iperf3's intervals, the first second left out) and during it (mean)."""
     sums = [each["sum"] for each in intervals]
-    before = [
-        s["bits_per_second"]
-        for s in sums
-        if s["start"] >= min(1.0, begin / 2) and s["end"] <= begin - EDGE / 2
-    ]
-    during = [s["bits_per_second"] for s in sums if s["start"] >= begin + EDGE and s["end"] <= end]
+    quiet, flooded = (min(1.0, begin / 2), begin - EDGE / 2), (begin + EDGE, end)
+    before, during = (
+        [s["bits_per_second"] for s in sums if s["start"] > first - SLIP and s["end"] < last + SLIP]
+        for first, last in (quiet, flooded)
+    )
     if not before or not during:
         raise ValueError(f"iperf3 ended early: {len(sums)} intervals")
     return statistics.median(before), statistics.mean(during)

@@ -38,6 +38,8 @@ def set_up(stand: Stand, services: int, servers: int) -> None:
 def measure(stand: Stand, services: int, pace: Pace) -> dict[str, float]:
     """Thousands a second."""
     flows = max(FLOWS, services)
-    known, _ = stand.packets(pace.size_packets, warm_up=1, flows=flows, port=FIRST, ports=services)
+    known, _ = stand.packets(
+        pace.size_packets, warm_up=pace.size_warm_up, flows=flows, port=FIRST, ports=services
+    )
     new, _ = stand.packets(pace.size_packets, flows=0, port=FIRST, ports=services)
     return {"known": known / 1e3, "new": new / 1e3}

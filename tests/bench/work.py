@@ -27,6 +27,7 @@ class Pace:
     services: tuple[int, ...] = (1, 100, 10_000)
     servers: tuple[int, ...] = (1, 10, 100, 1_000)
     size_packets: float = 1.0
+    size_warm_up: float = 1.0  # until all of those flows are known
     flood: float = 10.0
     flood_before: int = 4
     flood_rounds: int = 1
@@ -42,7 +43,7 @@ QUICK = replace(
 # For tests of the harness: everything as short as it goes.
 TINY = replace(
     QUICK, packets=0.1, paced=0.1, latency=0.05, connections=(10, 1_000), idle=0.1, services=(1, 20),
-    servers=(1, 5), size_packets=0.1, flood=1.0, flood_before=1,
+    servers=(1, 5), size_packets=0.1, size_warm_up=0.2, flood=1.0, flood_before=1,
 )  # fmt: skip
 
 
