@@ -84,7 +84,7 @@ static bool record_ok(struct uvs_table *t, union record *r)
 		if (!dest_ok(&r->dest))
 			return false;
 		r->dest.activeconns = r->dest.inactconns = r->dest.persistconns = 0;
-		r->dest.refcnt = 0;
+		r->dest.route = 0;
 		t->dests++;
 		return true;
 	case UVS_KIND_SERVICE:

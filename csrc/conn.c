@@ -211,7 +211,6 @@ void conn_count(struct uvs_table *t, const struct uvs_conn *c, int by)
 		t->no_cport += by_;
 	if (!d)
 		return;
-	d->refcnt += by_;
 	if (c->flags & UVS_CONN_F_TEMPLATE)
 		d->persistconns += by;
 	else if (c->flags & UVS_CONN_F_INACTIVE)

@@ -76,9 +76,24 @@ static int reply(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *
 	return masq ? UVS_STEP_REWRITTEN : UVS_STEP_ACCEPT;
 }
 
+/* The same in its tunnel: of many segments it is cut before (iptunnel_handle_offloads). */
+static int tunnel_fits(const struct uvs_packet *p, const struct uvs_conn *c, const struct uvs_dest *d,
+		       uint32_t mtu, struct uvs_way *way)
+{
+	const int v4 = c->daf == UVS_AF_INET;
+	const uint32_t head = (v4 ? IP4_HLEN : IP6_HLEN) + uvs_tunnel_hlen(d->tun_type, d->tun_flags);
+
+	if (mtu < head + (v4 ? IP4_MTU_MIN : IP6_MTU_MIN))
+		return 0;
+	if (!p->gso)
+		return p->len <= mtu - head;
+	way->gso_size = uvs_segment_size(p, c, mtu - head);
+	return way->gso_size != 0;
+}
+
 /* Can the packet leave at once (ip_vs_get_out_rt), and how?  One of many segments is not too big (skb_is_gso). */
 static int out_rt(const struct uvs_fastpath *f, const struct uvs_packet *p, const struct uvs_conn *c,
-		  struct uvs_way *way)
+		  const struct uvs_dest *d, struct uvs_way *way)
 {
 	const struct uvs_nexthop *nh = &f->nexthops->row[c->nexthop % UVS_NEXTHOPS];
 
@@ -86,6 +101,9 @@ static int out_rt(const struct uvs_fastpath *f, const struct uvs_packet *p, cons
 		return 0;
 	way->nexthop = *nh;
 	way->gso_size = 0;
+	way->tunnelled = (c->flags & UVS_CONN_F_FWD_MASK) == UVS_CONN_F_TUNNEL;
+	if (way->tunnelled)
+		return tunnel_fits(p, c, d, nh->mtu, way);
 	if (!p->gso && !p->partial)
 		return p->len <= nh->mtu;
 	if (nh->cooked)
@@ -106,14 +124,42 @@ static int may_leave(const struct uvs_fastpath *f, const struct uvs_packet *p, c
 {
 	const struct uvs_dest *d = dest_at(f->table, c->dest);
 
-	if (!out_rt(f, p, c, way) || !d || !(d->flags & UVS_DEST_F_AVAILABLE))
+	if (!d || !(d->flags & UVS_DEST_F_AVAILABLE) || !out_rt(f, p, c, d, way))
 		return 0;
-	return (c->flags & UVS_CONN_F_FWD_MASK) == UVS_CONN_F_DROUTE ||
-	       (is_masq(c) && !(c->flags & UVS_CONN_F_NO_CPORT) && !has_app(c));
+	switch (c->flags & UVS_CONN_F_FWD_MASK) {
+	case UVS_CONN_F_MASQ: return !(c->flags & UVS_CONN_F_NO_CPORT) && !has_app(c);
+	case UVS_CONN_F_DROUTE:
+	case UVS_CONN_F_TUNNEL: return 1;
+	}
+	return 0;
+}
+
+/* ip_vs_tunnel_xmit(): what the outer headers are made of. */
+static void tunnel(const struct uvs_fastpath *f, const struct uvs_packet *p, const struct uvs_conn *c,
+		   struct uvs_way *way)
+{
+	struct uvs_dest *d = dest_at(f->table, c->dest);
+	const struct uvs_nexthop *nh = &way->nexthop;
+	const uint32_t size = way->gso_size, parts = size ? (p->iph.segment + size - 1) / size : 1;
+	struct uvs_tunnel *t = &way->tunnel;
+
+	d->route = (nh->mtu & UVS_ROUTE_MTU) | (nh->learned ? UVS_ROUTE_LEARNED : 0);
+	t->saddr = nh->saddr;
+	t->daddr = c->daddr;
+	t->af = c->daf;
+	t->type = d->tun_type;
+	t->flags = d->tun_flags;
+	t->pmtu_disc = f->pmtu_disc;
+	t->id = idents(f->table, parts ? parts : 1);
+	if (d->tun_type == UVS_TUN_GUE) {
+		t->sport = uvs_flow_src_port(&p->iph, f->flow_seed, f->port_min, f->port_max);
+		t->dport = d->tun_port;
+	}
 }
 
 /* ip_vs_in() from the connection on */
-static int request(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *c, uint64_t now)
+static int request(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *c, uint64_t now,
+		   struct uvs_way *way)
 {
 	struct uvs_table *t = f->table;
 
@@ -122,6 +168,8 @@ static int request(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn
 	uvs_decrease_ttl(p);
 	if (is_masq(c))
 		uvs_dnat(p, c);
+	if (way->tunnelled)
+		tunnel(f, p, c, way);
 	c->in_pkts++;
 	conn_put(t, c, now);
 	f->why[UVS_WHY_FORWARDED]++;
@@ -208,7 +256,7 @@ static int open_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_co
 	s->turn = turn;
 	c->nexthop = like.nexthop;
 	conn_stats(f->table, c);
-	return request(f, p, c, now);
+	return request(f, p, c, now, way);
 }
 
 /* tcp_conn_schedule(), udp_conn_schedule(), sctp_conn_schedule() */
@@ -249,7 +297,7 @@ static int of_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn
 		if (f->flags & UVS_FAST_REUSE && !c->control && expects_new(f, c))
 			return of_no_conn(f, p, c, now, way);
 	}
-	return may_leave(f, p, c, way) ? request(f, p, c, now) : UVS_STEP_SLOW;
+	return may_leave(f, p, c, way) ? request(f, p, c, now, way) : UVS_STEP_SLOW;
 }
 
 /* FNV-1a; who makes others' addresses meet here has their datagrams looked at by the hook path. */

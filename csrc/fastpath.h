@@ -15,8 +15,10 @@ struct uvs_nexthop {
 	uint32_t mtu;
 	uint8_t quick; /* a packet within mtu may be sent at once: nothing is to be asked, none waits */
 	uint8_t cooked; /* the kernel adds whatever header the device has; then no offload */
+	uint8_t learned; /* a router told this MTU */
 	uint8_t ethlen;
 	uint8_t eth[14];
+	union uvs_addr saddr; /* preferred source towards it: of a tunnel's outer header */
 };
 
 #define UVS_NEXTHOPS 65536
@@ -56,6 +58,10 @@ struct uvs_fastpath {
 	const struct uvs_nexthops *nexthops;
 	uint32_t flags; /* UVS_FAST_* */
 	uint32_t clock_rate; /* of uvs_now() */
+	/* Of tunnels: uvs_fastpath_tunnels(). */
+	uint32_t flow_seed;
+	uint16_t port_min, port_max;
+	uint8_t pmtu_disc;
 	uint64_t why[UVS_WHY_MAX]; /* packets that were done here, by reason */
 	uint32_t whole; /* a longer datagram came in fragments, seen or not */
 	uint32_t fragmented; /* datagrams whose fragments were seen, and that did not come yet (frag_max) */
@@ -64,6 +70,9 @@ struct uvs_fastpath {
 
 /* What is to be looked at besides the table, changed at once. */
 void uvs_fastpath_set(struct uvs_fastpath *f, uint32_t flags, uint32_t whole);
+/* What outer headers are made of: the hash that a gue flow's source port comes from, and its range; have they DF? */
+void uvs_fastpath_tunnels(struct uvs_fastpath *f, uint32_t flow_seed, uint16_t port_min, uint16_t port_max,
+			  int pmtu_disc);
 /* A packet that was taken got another reason on its way out. */
 void uvs_fastpath_count(struct uvs_fastpath *f, int why);
 /* The counts by reason since the last call, UVS_WHY_MAX of them. */
@@ -82,11 +91,21 @@ enum uvs_step {
 struct uvs_way {
 	struct uvs_nexthop nexthop; /* as it was when the packet was looked at */
 	uint32_t gso_size; /* payload of each segment, 0: the packet is one */
+	uint8_t tunnelled; /* outer headers by `tunnel` are to be put in front of each; its id is the first one's */
+	struct uvs_tunnel tunnel;
 };
 
 /* One packet of a known connection, of a new one to a plain service, or one that cannot open any, as nf_hook() of
  * uvs/ipvs/hooks.py does it, by the same primitives; everything else is for the hook path.  `now`: ns.  Returns enum
  * uvs_step.  May be called by several threads. */
 int uvs_fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_t now, struct uvs_way *way);
+
+/* What is left to be done to a packet that is sent, and needs neither table nor lock (way.c).
+ *
+ * Put one that leaves as one in its tunnel; a partial checksum is finished before.  0 or enum uvs_why. */
+int uvs_way_encap(struct uvs_packet *p, const struct uvs_way *way);
+/* Write segment number `n` (from 0) of one that stands for many to `part`, in its tunnel if it has one, checksums
+ * whole.  0: there are no more. */
+int uvs_way_part(const struct uvs_packet *p, const struct uvs_way *way, uint32_t n, struct uvs_packet *part);
 
 #endif

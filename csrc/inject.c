@@ -44,27 +44,39 @@ static int open_socket(int type, uint32_t mark)
 
 int uvs_inject_open(struct uvs_inject *s, uint32_t mark)
 {
-	s->cooked = -1;
-	s->raw = open_socket(SOCK_RAW, mark);
-	if (s->raw < 0)
-		return s->raw;
-	s->cooked = open_socket(SOCK_DGRAM, mark);
-	if (s->cooked < 0) {
-		const int err = s->cooked;
+	uint32_t i;
+	int err;
 
-		uvs_inject_close(s);
-		return err;
+	memset(s, 0, sizeof(*s));
+	s->raw = s->cooked = -1;
+	s->raw = open_socket(SOCK_RAW, mark);
+	err = s->raw < 0 ? s->raw : 0;
+	if (!err) {
+		s->cooked = open_socket(SOCK_DGRAM, mark);
+		err = s->cooked < 0 ? s->cooked : 0;
 	}
-	return 0;
+	for (i = 0; !err && i < UVS_FRAMES; i++) {
+		s->part[i] = uvs_packet_new();
+		err = s->part[i] ? 0 : -ENOMEM;
+	}
+	if (err)
+		uvs_inject_close(s);
+	return err;
 }
 
 void uvs_inject_close(struct uvs_inject *s)
 {
+	uint32_t i;
+
 	if (s->raw >= 0)
 		close(s->raw);
 	if (s->cooked >= 0)
 		close(s->cooked);
 	s->raw = s->cooked = -1;
+	for (i = 0; i < UVS_FRAMES; i++) {
+		uvs_packet_free(s->part[i]);
+		s->part[i] = NULL;
+	}
 }
 
 static void address(struct sockaddr_ll *to, const struct uvs_nexthop *nh, const uint8_t *data)
@@ -128,61 +140,95 @@ int uvs_inject_offload(const struct uvs_inject *s, const struct uvs_nexthop *nh,
 }
 
 /* What is left to be done to a TCP packet (linux/virtio_net.h). */
-static void offload(struct virtio_net_hdr *vnet, const struct uvs_frame *f)
+static void offload(struct virtio_net_hdr *vnet, const struct uvs_packet *p, const struct uvs_way *way)
 {
-	const struct uvs_packet *p = f->packet;
-	const uint8_t ethlen = f->way.nexthop.ethlen;
+	const uint8_t ethlen = way->nexthop.ethlen;
 
 	memset(vnet, 0, sizeof(*vnet));
+	if (way->tunnelled)
+		return;
 	if (p->partial) {
 		vnet->flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
 		vnet->csum_start = (uint16_t)(ethlen + p->iph.len);
 		vnet->csum_offset = TCP_CHECK;
 	}
-	if (f->way.gso_size) {
+	if (way->gso_size) {
 		vnet->gso_type = p->iph.af == UVS_AF_INET ? UVS_GSO_TCPV4 : UVS_GSO_TCPV6;
 		if (p->iph.tcp_flags & TCP_CWR) /* of the first segment only (RFC 3168 6.1.2) */
 			vnet->gso_type |= VIRTIO_NET_HDR_GSO_ECN;
-		vnet->gso_size = (uint16_t)f->way.gso_size;
+		vnet->gso_size = (uint16_t)way->gso_size;
 		vnet->hdr_len = (uint16_t)(ethlen + p->iph.end - p->iph.segment);
 	}
 }
 
-void uvs_inject_frames(const struct uvs_inject *s, struct uvs_frame *frames, uint32_t n)
-{
+/* Frames that go out in one sendmmsg(). */
+struct batch {
+	uint32_t n;
+	struct uvs_frame *frame[UVS_FRAMES]; /* that each is, or is a part of */
 	struct virtio_net_hdr vnet[UVS_FRAMES];
 	struct sockaddr_ll to[UVS_FRAMES];
 	struct iovec iov[UVS_FRAMES][3];
 	struct mmsghdr msgs[UVS_FRAMES];
-	uint32_t i, at[UVS_FRAMES], count = 0, done = 0;
+};
 
-	for (i = 0; i < n && i < UVS_FRAMES; i++) {
-		struct uvs_frame *f = &frames[i];
-		const struct uvs_nexthop *nh = &f->way.nexthop;
-		const struct uvs_packet *p = f->packet;
+static void flush(const struct uvs_inject *s, struct batch *b)
+{
+	uint32_t done = 0;
 
-		f->err = 0;
-		if (nh->cooked) {
-			f->err = -uvs_inject_send(s, nh, p->data, p->len);
-			continue;
-		}
-		offload(&vnet[count], f);
-		address(&to[count], nh, p->data);
-		iov[count][0] = (struct iovec){ &vnet[count], sizeof(vnet[count]) };
-		iov[count][1] = (struct iovec){ (void *)nh->eth, nh->ethlen };
-		iov[count][2] = (struct iovec){ p->data, p->len };
-		msgs[count].msg_hdr = (struct msghdr){ .msg_name = &to[count],
-						       .msg_namelen = sizeof(to[count]),
-						       .msg_iov = iov[count],
-						       .msg_iovlen = 3 };
-		at[count++] = i;
-	}
-	while (done < count) {
-		const int sent = sendmmsg(s->raw, msgs + done, count - done, MSG_NOSIGNAL);
+	while (done < b->n) {
+		const int sent = sendmmsg(s->raw, b->msgs + done, b->n - done, MSG_NOSIGNAL);
 
 		if (sent < 0)
-			frames[at[done++]].err = errno;
+			b->frame[done++]->err = errno;
 		else
 			done += (uint32_t)sent;
 	}
+	b->n = 0;
+}
+
+static void add(const struct uvs_inject *s, struct batch *b, struct uvs_frame *f, struct uvs_packet *p)
+{
+	const struct uvs_nexthop *nh = &f->way.nexthop;
+	const uint32_t n = b->n;
+
+	if (nh->cooked) {
+		const int err = uvs_inject_send(s, nh, p->data, p->len);
+
+		f->err = err ? -err : f->err;
+		return;
+	}
+	b->frame[n] = f;
+	offload(&b->vnet[n], p, &f->way);
+	address(&b->to[n], nh, p->data);
+	b->iov[n][0] = (struct iovec){ &b->vnet[n], sizeof(b->vnet[n]) };
+	b->iov[n][1] = (struct iovec){ (void *)nh->eth, nh->ethlen };
+	b->iov[n][2] = (struct iovec){ p->data, p->len };
+	b->msgs[n].msg_hdr = (struct msghdr){
+		.msg_name = &b->to[n], .msg_namelen = sizeof(b->to[n]), .msg_iov = b->iov[n], .msg_iovlen = 3
+	};
+	if (++b->n == UVS_FRAMES)
+		flush(s, b);
+}
+
+void uvs_inject_frames(struct uvs_inject *s, struct uvs_frame *frames, uint32_t n)
+{
+	struct batch b;
+	uint32_t i, k;
+
+	b.n = 0;
+	for (i = 0; i < n && i < UVS_FRAMES; i++) {
+		struct uvs_frame *f = &frames[i];
+
+		f->err = 0;
+		if (!f->way.tunnelled)
+			add(s, &b, f, f->packet);
+		else if (!f->way.gso_size && !uvs_way_encap(f->packet, &f->way))
+			add(s, &b, f, f->packet);
+		else if (!f->way.gso_size)
+			f->err = EMSGSIZE;
+		else
+			for (k = 0; uvs_way_part(f->packet, &f->way, k, s->part[b.n]); k++)
+				add(s, &b, f, s->part[b.n]);
+	}
+	flush(s, &b);
 }

@@ -36,9 +36,12 @@ LOCKED(struct uvs_dest *, dest_at, (struct uvs_table *t, uint32_t i), (t, i))
 LOCKED(struct uvs_service *, service_at, (struct uvs_table *t, uint32_t i), (t, i))
 LOCKED(uint32_t, dest_new, (struct uvs_table *t), (t))
 LOCKED(int, dest_free, (struct uvs_table *t, uint32_t i), (t, i))
+LOCKED(uint32_t, dest_refcnt, (struct uvs_table *t, const struct uvs_dest *d), (d))
 LOCKED(uint32_t, service_new, (struct uvs_table *t), (t))
 LOCKED_VOID(service_free, (struct uvs_table *t, uint32_t i), (t, i))
 LOCKED_VOID(dest_overload, (struct uvs_table *t, struct uvs_dest *d), (d))
+
+LOCKED(uint16_t, idents, (struct uvs_table *t, uint32_t n), (t, n))
 
 LOCKED(struct uvs_conn *, conn_in_get, (struct uvs_table *t, const struct uvs_iphdr *iph), (t, iph))
 LOCKED(struct uvs_conn *, conn_out_get, (struct uvs_table *t, const struct uvs_iphdr *iph), (t, iph))
@@ -117,6 +120,13 @@ void uvs_dest_set_available(struct uvs_table *t, struct uvs_dest *d, int yes)
 		d->flags |= UVS_DEST_F_AVAILABLE;
 	else
 		d->flags &= (uint16_t)~UVS_DEST_F_AVAILABLE;
+	engine_unlock(t);
+}
+
+void uvs_dest_set_route(struct uvs_table *t, struct uvs_dest *d, uint32_t route)
+{
+	engine_lock(t);
+	d->route = route;
 	engine_unlock(t);
 }
 
@@ -219,6 +229,17 @@ void uvs_fastpath_fragmented(struct uvs_fastpath *f, const uint8_t *ends, uint32
 {
 	engine_lock(f->table);
 	fastpath_fragmented(f, ends, len, by);
+	engine_unlock(f->table);
+}
+
+void uvs_fastpath_tunnels(struct uvs_fastpath *f, uint32_t flow_seed, uint16_t port_min, uint16_t port_max,
+			  int pmtu_disc)
+{
+	engine_lock(f->table);
+	f->flow_seed = flow_seed;
+	f->port_min = port_min;
+	f->port_max = port_max;
+	f->pmtu_disc = !!pmtu_disc;
 	engine_unlock(f->table);
 }
 

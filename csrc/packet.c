@@ -31,6 +31,9 @@
  * this, besides a Fragment header, is made to waste time. */
 #define EXTHDR_MAX 16
 
+/* Before a message: what stands before its payload may be less than an encapsulation needs. */
+#define BEFORE (UVS_HEADROOM / 2)
+
 struct buffer {
 	struct uvs_packet p;
 	uint8_t room[UVS_HEADROOM + ROOM];
@@ -292,14 +295,15 @@ uint8_t *uvs_packet_buffer(struct uvs_packet *p, uint32_t *room)
 	struct buffer *b = (struct buffer *)p;
 
 	unpoison(b->room, sizeof(b->room));
-	*room = sizeof(b->room);
-	return b->room;
+	*room = sizeof(b->room) - BEFORE;
+	return b->room + BEFORE;
 }
 
 int uvs_packet_at(struct uvs_packet *p, uint32_t off, uint32_t len, uint32_t mark)
 {
 	struct buffer *b = (struct buffer *)p;
 
+	off += BEFORE;
 	p->data = b->room + off;
 	p->len = len;
 	p->mark = mark;

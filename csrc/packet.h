@@ -52,6 +52,9 @@ enum {
 	IP6_DADDR = 24,
 	IP6_FRAG_HLEN = 8,
 
+	IP4_MTU_MIN = 68,
+	IP6_MTU_MIN = 1280,
+
 	TCP_HLEN = 20,
 	TCP_SEQ = 4,
 	TCP_ACK_SEQ = 8,

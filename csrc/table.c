@@ -189,6 +189,14 @@ uint32_t record_next(struct uvs_table *t, int kind, uint32_t *cursor, uint32_t m
 	return 0;
 }
 
+uint16_t idents(struct uvs_table *t, uint32_t n)
+{
+	const uint32_t last = t->ident;
+
+	t->ident = (last + n) % UVS_IDENTS;
+	return (uint16_t)(last + 1);
+}
+
 uint32_t dest_new(struct uvs_table *t)
 {
 	uint32_t i = record_new(t);
@@ -200,11 +208,17 @@ uint32_t dest_new(struct uvs_table *t)
 	return i;
 }
 
+/* Each entry counts in one of the three (conn_count). */
+uint32_t dest_refcnt(const struct uvs_dest *d)
+{
+	return (uint32_t)(d->activeconns + d->inactconns + d->persistconns);
+}
+
 int dest_free(struct uvs_table *t, uint32_t i)
 {
 	struct uvs_dest *d = dest_at(t, i);
 
-	if (!d || d->refcnt)
+	if (!d || dest_refcnt(d))
 		return -1;
 	t->dests--;
 	record_free(t, i);

@@ -30,7 +30,7 @@
 #define AF_OK(af) ((af) == UVS_AF_INET || (af) == UVS_AF_INET6)
 
 /* Layout of the header and of the records: raise it with every change of either. */
-#define ARENA_LAYOUT 3
+#define ARENA_LAYOUT 4
 #define ARENA_MAGIC 0x616e657261737675ull /* "uvsarena", also tells the byte order */
 
 struct arena_header {
@@ -86,6 +86,7 @@ struct uvs_table {
 
 	struct services plain; /* service.c */
 
+	uint32_t ident;    /* IP identification of the director's own packets: the last one */
 	int todrop[9];     /* defence.c: by in_pkts, how many until the next is dropped */
 	int secure_tcp;
 	uint32_t tcp_timeout[UVS_TCP_STATES];
@@ -128,6 +129,8 @@ struct uvs_service *service_at(struct uvs_table *t, uint32_t i);
 uint32_t record_next(struct uvs_table *t, int kind, uint32_t *cursor, uint32_t most);
 uint32_t dest_new(struct uvs_table *t);
 int dest_free(struct uvs_table *t, uint32_t i);
+uint32_t dest_refcnt(const struct uvs_dest *d);
+uint16_t idents(struct uvs_table *t, uint32_t n);
 uint32_t service_new(struct uvs_table *t);
 void service_free(struct uvs_table *t, uint32_t i);
 uint32_t record_new(struct uvs_table *t); /* zeroed, its kind still FREE */

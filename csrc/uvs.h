@@ -207,6 +207,10 @@ void uvs_csum_fill(struct uvs_packet *p);
 
 #define UVS_SVC_F_ONEPACKET 4
 
+/* A destination's route: the MTU in bytes, and whether a router told it (a nexthop exception). */
+#define UVS_ROUTE_MTU 0xffff
+#define UVS_ROUTE_LEARNED 0x10000
+
 #define UVS_DEST_F_AVAILABLE 1
 #define UVS_DEST_F_OVERLOAD 2
 
@@ -250,7 +254,7 @@ struct uvs_dest {
 	int32_t weight, last_weight; /* the latter: the last that was not 0 */
 	uint32_t u_threshold, l_threshold;
 	int32_t activeconns, inactconns, persistconns;
-	uint32_t refcnt; /* entries that point here */
+	uint32_t route; /* tunnels: as the last packet found it (dest_dst), UVS_ROUTE_*; 0 = none yet */
 	uint32_t service; /* record of the service */
 };
 
@@ -335,11 +339,17 @@ uint32_t uvs_record_index(const struct uvs_table *t, const void *record);
  * meanwhile; each that stays is seen once. */
 uint32_t uvs_record_next(struct uvs_table *t, int kind, uint32_t *cursor);
 
+/* IP identifications for packets of the director's own, one after the other, never 0: the first of `n`. */
+uint16_t uvs_idents(struct uvs_table *t, uint32_t n);
+#define UVS_IDENTS 65535
+
 /* Empty records (all zero but the kind), 0 when full; and back.  One whose family is not stored yet is taken
  * for unfinished, and forgotten, by the next process.  A destination must
- * have no entries (refcnt 0) when it goes: -1 otherwise. */
+ * have no entries when it goes: -1 otherwise.  uvs_dest_refcnt: how many point to it. */
 uint32_t uvs_dest_new(struct uvs_table *t);
 int uvs_dest_free(struct uvs_table *t, uint32_t i);
+uint32_t uvs_dest_refcnt(struct uvs_table *t, const struct uvs_dest *d);
+void uvs_dest_set_route(struct uvs_table *t, struct uvs_dest *d, uint32_t route);
 uint32_t uvs_service_new(struct uvs_table *t);
 void uvs_service_free(struct uvs_table *t, uint32_t i);
 

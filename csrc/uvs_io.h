@@ -19,12 +19,15 @@
 
 /* Packet sockets for sending only, both marked with `mark`: `raw` takes frames with a
  * virtio-net header (PACKET_VNET_HDR), `cooked` (SOCK_DGRAM) IP packets for devices whose
- * own header the kernel knows how to build.  Negative: not open. */
+ * own header the kernel knows how to build.  Negative: not open.  `part`: room for the segments that are made here. */
+#define UVS_FRAMES 64
+
 struct uvs_inject {
 	int raw, cooked;
+	struct uvs_packet *part[UVS_FRAMES];
 };
 
-/* Open both.  0 or negative errno (-EPERM: CAP_NET_RAW and CAP_NET_ADMIN are needed). */
+/* Open both.  0 or negative errno (-EPERM: CAP_NET_RAW and CAP_NET_ADMIN are needed; -ENOMEM). */
 int uvs_inject_open(struct uvs_inject *s, uint32_t mark);
 void uvs_inject_close(struct uvs_inject *s);
 
@@ -43,16 +46,15 @@ int uvs_inject_offload(const struct uvs_inject *s, const struct uvs_nexthop *nh,
 		       uint16_t gso_size, uint16_t hdr_len);
 
 /* Packets to be sent in one call.  A partial checksum and the cutting into segments are left to the kernel
- * or the device (never on a cooked next hop).  Each gets its `err`: 0 or positive errno. */
+ * or the device (never on a cooked next hop); those in a tunnel are cut and made whole here, in their own buffer if
+ * they leave as one.  Each gets its `err`: 0 or positive errno. */
 struct uvs_frame {
-	const struct uvs_packet *packet;
+	struct uvs_packet *packet;
 	struct uvs_way way;
 	int err;
 };
 
-#define UVS_FRAMES 64
-
-void uvs_inject_frames(const struct uvs_inject *s, struct uvs_frame *frames, uint32_t n);
+void uvs_inject_frames(struct uvs_inject *s, struct uvs_frame *frames, uint32_t n);
 
 /* ------------------------------------------------------------------- NFQUEUE */
 

@@ -27,7 +27,7 @@ from uvs.egress.fragments import FORGET_S
 from uvs.engine.core import Conn, FastPath, Table, Why, clock
 from uvs.errors import UserError
 from uvs.ipvs.estimator import ROW_NS
-from uvs.ipvs.hooks import fast_flags, nf_hook
+from uvs.ipvs.hooks import nf_hook, set_fast
 from uvs.ipvs.services import Dest, Service
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict
 from uvs.ipvs.spec import QueueRow
@@ -291,7 +291,7 @@ class Director:
     def _begin_batch(self) -> None:
         """What the fast path has to leave to the hook path now; fragments came before their datagrams."""
         self.fragments.drain_all()
-        self.fastpath.flags = fast_flags(self.ipvs)
+        set_fast(self.ipvs, self.fastpath)
         self.fastpath.whole = self.egress.smallest_mtu
 
     def _end_batch(self, refusal: tuple[int, int] | None) -> None:

@@ -211,7 +211,7 @@ int main(int argc, char **argv)
 	if (!t || msg[0])
 		die(msg);
 	uvs_table_info(t, &info);
-	if (info.conns != n || uvs_dest_at(t, dest)->refcnt != n)
+	if (info.conns != n || uvs_dest_refcnt(t, uvs_dest_at(t, dest)) != n)
 		die("connections were lost at re-attach");
 
 	begin = now();

@@ -92,7 +92,7 @@ static void finish(struct run *r)
 		const struct uvs_dest *d = uvs_dest_at(r->t, r->dest[i]);
 
 		CHECK(d->activeconns >= 0 && d->inactconns >= 0 && d->persistconns >= 0);
-		refs += d->refcnt;
+		refs += uvs_dest_refcnt(r->t, d);
 		sum += (uint32_t)(d->activeconns + d->inactconns + d->persistconns);
 	}
 	CHECK(refs == conns && sum == conns);

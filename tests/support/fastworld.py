@@ -11,7 +11,7 @@ from scapy.layers.sctp import SCTP
 from support.packets import halve
 from support.world import Outcome, World, dissect
 from uvs.engine.core import FastPath, Hdr, NextHop, NextHops, Packet, Step, Why
-from uvs.ipvs.hooks import fast_flags
+from uvs.ipvs.hooks import set_fast
 from uvs.ipvs.skb import Hook, Verdict
 
 
@@ -31,25 +31,29 @@ class FastWorld(World):
         for index in list(self.routes.rows):
             route = self.routes.at(index)
             quick = route is not None and not route.local
-            self.hops.put(index, NextHop(1, route.mtu) if route and quick else None, quick)
-        self.fastpath.flags = fast_flags(self.ipvs)
+            hop = NextHop(1, route.mtu, saddr=route.saddr, learned=route.learned) if route and quick else None
+            self.hops.put(index, hop, quick)
+        set_fast(self.ipvs, self.fastpath)
         self.fastpath.whole = self.whole
-        if gso or self.packet.load(bytes(packet), mark):
+        if self.packet.load(bytes(packet), mark):
             return super().at(hook, packet, mark, indev, gso)
+        self.packet.gso = gso
         if self.half and self.packet.iph.flags & Hdr.L4 and self.packet.l4_csum_ok():
             halve(self.packet)
         step, index, _ = self.fastpath.step(self.packet, hook, self.now, indev)
-        self.packet.csum_finish()
         if step == Step.SLOW:
+            self.packet.csum_finish()
             assert self.packet.data == bytes(packet)[: self.packet.len], "nothing was touched"
-            return super().at(hook, packet, mark, indev)
+            return super().at(hook, packet, mark, indev, gso)
         self.fast += 1
         before = list(self.ipvs.why)
         self.fastpath.take_counts(self.ipvs.why)
         why = next(Why(i) for i, n in enumerate(self.ipvs.why) if n != before[i])
         out = Outcome(Verdict.STOLEN if step == Step.SEND else Verdict.ACCEPT, why, [], None)
         if step == Step.SEND:
-            out.sent.append((self.routes.describe(index), dissect(self.packet.data)))
+            to = self.routes.describe(index)
+            out.sent.extend((to, dissect(data)) for data in self.fastpath.leaving(self.packet))
+        self.packet.csum_finish()
         if step == Step.REWRITTEN:
             out = replace(out, content=dissect(self.packet.data))
         return out
@@ -57,7 +61,7 @@ class FastWorld(World):
 
 CONN = ("af", "daf", "protocol", "cport", "vport", "dport", "caddr", "vaddr", "daddr", "state", "flags", "timeout",
         "deadline", "dest", "n_control", "in_pkts", "fwmark", "mss", "nexthop")  # fmt: skip
-DEST = ("activeconns", "inactconns", "persistconns", "refcnt", "flags", "stats")
+DEST = ("activeconns", "inactconns", "persistconns", "refcnt", "route", "flags", "stats")
 
 
 def everything(world: World) -> list[Any]:

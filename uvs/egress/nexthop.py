@@ -118,14 +118,17 @@ class Row:
         if link is None:
             self.hop, self.quick = None, False
         elif neighbour is None:
-            self.hop, self.quick = NextHop(link.ifindex, self.mtu, cooked=link.type != ARPHRD_NONE), True
+            self.hop, self.quick = self._hop(link, cooked=link.type != ARPHRD_NONE), True
         elif not neighbour.lladdr:
             self.hop, self.quick = None, False
         else:
             eth = neighbour.lladdr + link.lladdr + ETHERTYPE[self.af]
-            self.hop, self.quick = NextHop(link.ifindex, self.mtu, eth), neighbour.sure or neighbour.asked
+            self.hop, self.quick = self._hop(link, eth), neighbour.sure or neighbour.asked
         if self.table:
             self.table.hops.put(self.index, self.hop, self.quick)
+
+    def _hop(self, link: LinkAnswer, eth: bytes = b"", cooked: bool = False) -> NextHop:
+        return NextHop(link.ifindex, self.mtu, eth, cooked, self.route.saddr, self.route.learned)
 
     def hasten(self) -> None:
         """Make `quick` alone true to the neighbour."""

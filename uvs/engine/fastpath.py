@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple
 
-from uvs.engine.binding import ffi, lib
+from uvs.engine.binding import ffi, lib, put_packed
 from uvs.engine.packet import Packet
 from uvs.engine.table import Table
 
@@ -52,14 +52,24 @@ class NextHop:
     """Where frames go (`struct uvs_nexthop`): device, MTU and link-layer header.
 
     `eth` is the whole link-layer header, 14 bytes, or empty on devices without one. `cooked`: the
-    kernel adds whatever header the device has (PPP, tunnels); such a next hop takes no offload.
+    kernel adds whatever header the device has (PPP, tunnels); such a next hop takes no offload. `saddr`: the
+    preferred source towards it, packed (the outer one of a tunnel); `learned`: a router told this MTU.
     """
 
     __slots__ = ("_c",)
 
-    def __init__(self, ifindex: int, mtu: int, eth: bytes = b"", cooked: bool = False) -> None:
+    def __init__(
+        self,
+        ifindex: int,
+        mtu: int,
+        eth: bytes = b"",
+        cooked: bool = False,
+        saddr: bytes = b"",
+        learned: bool = False,
+    ) -> None:
         self._c = ffi.new("struct uvs_nexthop *")
-        self._c.ifindex, self._c.mtu, self._c.cooked = ifindex, mtu, cooked
+        self._c.ifindex, self._c.mtu, self._c.cooked, self._c.learned = ifindex, mtu, cooked, learned
+        put_packed(self._c.saddr, saddr)
         self.eth = eth
 
     @property
@@ -152,6 +162,10 @@ class FastPath:
         """Of `clock`."""
         return self._c.clock_rate  # type: ignore[no-any-return]
 
+    def tunnels(self, flow_seed: int, port_range: tuple[int, int], pmtu_disc: bool) -> None:
+        """What outer headers are made of: `flow_seed` and [low, high) of gue's source ports; have they DF?"""
+        lib.uvs_fastpath_tunnels(self._c, flow_seed, *port_range, pmtu_disc)
+
     def fragmented(self, ends: bytes, by: int) -> None:
         """`by` more datagrams from and to these addresses (both, packed) came in fragments."""
         lib.uvs_fastpath_fragmented(self._c, ends, len(ends), by)
@@ -163,6 +177,19 @@ class FastPath:
         if step != Step.SEND:
             return Done(step)
         return Done(step, self._way.nexthop.index, self._way.gso_size)
+
+    def leaving(self, packet: Packet) -> list[bytes]:
+        """What leaves of the packet of the last step, which is to be sent: in segments, in its tunnel, with
+        checksums whole, as `Injector` and the kernel make it."""
+        way, part, parts = self._way, Packet(), list[bytes]()
+        if way.gso_size:
+            while lib.uvs_way_part(packet._c, way, len(parts), part._c):
+                parts.append(part.data)
+            return parts
+        if way.tunnelled:
+            lib.uvs_way_encap(packet._c, way)
+        packet.csum_finish()
+        return [packet.data]
 
     def take_counts(self, why: list[int]) -> None:
         """Add how often each reason was given since the last call to `why`, by reason."""

@@ -20,6 +20,8 @@ TUN_GUE: Final[int] = lib.UVS_TUN_GUE
 TUN_GRE: Final[int] = lib.UVS_TUN_GRE
 TUN_F_CSUM: Final[int] = lib.UVS_TUN_F_CSUM
 TUN_F_REMCSUM: Final[int] = lib.UVS_TUN_F_REMCSUM
+ROUTE_MTU: Final[int] = lib.UVS_ROUTE_MTU
+ROUTE_LEARNED: Final[int] = lib.UVS_ROUTE_LEARNED
 
 
 class Choose(enum.IntEnum):

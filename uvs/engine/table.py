@@ -109,7 +109,6 @@ class DestRecord(_Record):
     activeconns = number("activeconns", "active connections")
     inactconns = number("inactconns", "inactive connections")
     persistconns = number("persistconns", "templates")
-    refcnt = number("refcnt", "entries that point here")
     flags = number("flags", "`DestFlag` bits")
     conn_flags = number("conn_flags", "`ConnFlag` bits for new connections: the method")
     service = number("service", "record of the service")
@@ -125,6 +124,20 @@ class DestRecord(_Record):
 
     addr = address("addr", "af", "address, packed")
     vaddr = address("vaddr", "vaf", "the service's address, packed")
+
+    @property
+    def refcnt(self) -> int:
+        """Entries that point here."""
+        return lib.uvs_dest_refcnt(self._table._t, self._c)  # type: ignore[no-any-return]
+
+    @property
+    def route(self) -> int:
+        """Tunnels: as the last packet found it, `ROUTE_*`; 0: none yet."""
+        return self._c.route  # type: ignore[no-any-return]
+
+    @route.setter
+    def route(self, value: int) -> None:
+        lib.uvs_dest_set_route(self._table._t, self._c, value)
 
     def free(self) -> None:
         """Give the record back; ValueError while entries point here."""
@@ -235,6 +248,10 @@ class Table:
     def total(self) -> Total:
         """The counters of everything."""
         return Total(self)
+
+    def next_ident(self) -> int:
+        """An IP identification for a packet of the director's own (16 bits, never 0)."""
+        return lib.uvs_idents(self._t, 1)  # type: ignore[no-any-return]
 
     # ---- records
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uvs.engine.core import AF_INET, Fast, Hdr, Why
+from uvs.engine.core import AF_INET, Fast, FastPath, Hdr, Why
 from uvs.ipvs import walk
 from uvs.ipvs.core import ip_vs_forward_icmp, ip_vs_in, ip_vs_out
 from uvs.ipvs.ipproto import IPPROTO_ICMP, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
@@ -97,6 +97,12 @@ def _ops(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
         return ip_vs_out(ipvs, skb) if verdict == NF_ACCEPT else verdict
     verdict = ip_vs_out(ipvs, skb)
     return ip_vs_in(ipvs, skb) if verdict == NF_ACCEPT else verdict
+
+
+def set_fast(ipvs: NetnsIpvs, fastpath: FastPath) -> None:
+    """Tell the engine's fast path what sysctls, services, the host and the recorder are now."""
+    fastpath.flags = fast_flags(ipvs)
+    fastpath.tunnels(ipvs.flow_seed, ipvs.local_port_range, bool(ipvs.sysctl.pmtu_disc))
 
 
 def fast_flags(ipvs: NetnsIpvs) -> int:

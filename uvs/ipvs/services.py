@@ -22,7 +22,7 @@ from uvs.engine.core import (
 from uvs.ipvs import pe, plain, scheduling
 from uvs.ipvs.estimator import Estimator, Rows
 from uvs.ipvs.ipproto import IPPROTO_TCP, IPPROTO_UDP
-from uvs.ipvs.route import Route, Routes
+from uvs.ipvs.route import Routes
 from uvs.ipvs.rs_table import RsTable
 from uvs.ipvs.spec import SVC_F_HASHED, SVC_F_ONEPACKET, SVC_F_PERSISTENT
 from uvs.ipvs.spec import DestSpec as DestSpec
@@ -44,7 +44,6 @@ class Dest:
     rec: DestRecord
     est: Estimator
     idle_since: int = 0  # in the trash: when it was found unused, ns
-    route: Route | None = None  # tunnels: as the last packet found it (dest_dst)
     nexthop: int = 0  # the row that its new connections go by, as the engine was told
 
     @property
@@ -403,7 +402,7 @@ class Services:
         rec.weight = spec.weight
         if spec.weight:
             rec.last_weight = spec.weight
-        dest.route = None
+        rec.route = 0
         dest.spec = spec
 
     # ---- after a restart

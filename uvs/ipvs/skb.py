@@ -136,7 +136,6 @@ class NetnsIpvs:
         self.local_port_range = (32768, 60999)  # net.ipv4.ip_local_port_range: source ports of gue tunnels
         self.auto_flowlabels = True  # net.ipv6.auto_flowlabels: our own packets have one
         self.flow_seed = 0  # of the hash that flow labels and source ports of gue tunnels come from
-        self.ident = 1  # IP identification of our own packets
 
     @cached_property
     def reassembler(self) -> Reassembler:
@@ -158,5 +157,4 @@ class NetnsIpvs:
 
     def next_ident(self) -> int:
         """An identification for a packet of our own (16 bits, never 0)."""
-        self.ident = self.ident % 0xFFFF + 1
-        return self.ident
+        return self.table.next_ident()

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from uvs.engine.core import AF_INET, TUN_GRE, TUN_GUE, TUN_IPIP, Hdr, Header, Why
+from uvs.engine.core import (
+    AF_INET,
+    ROUTE_LEARNED,
+    ROUTE_MTU,
+    TUN_GRE,
+    TUN_GUE,
+    TUN_IPIP,
+    Hdr,
+    Header,
+    Why,
+)
 from uvs.ipvs import icmp, protocols, walk
 from uvs.ipvs.encap import UDP_HLEN
 from uvs.ipvs.ipproto import IPPROTO_GRE, IPPROTO_IPIP, IPPROTO_UDP
@@ -91,11 +101,11 @@ def _about_request(ipvs: NetnsIpvs, skb: Skb, outer: Header, inner: Header, over
         if not inner.flags & Hdr.DF:
             return NF_STOLEN
         dest = ipvs.services.dest_of(cp.dest)
-        if dest and (cached := dest.route):
+        if dest and (cached := dest.rec.route):
             # A route that was cached before this path MTU was known keeps its own until the next packet;
             # one that was made of a learnt path MTU is changed in place (update_or_create_fnhe).
-            now = ipvs.routes.at(cached.index) if cached.learned else None
-            mtu = (now or cached).mtu
+            now = ipvs.routes.find(outer.af, outer.daddr) if cached & ROUTE_LEARNED else None
+            mtu = now.mtu if now else cached & ROUTE_MTU
         info = mtu - overhead if mtu > MIN_MTU + overhead else mtu
     quote = skb.pkt.data[inner.off :]
     icmp.icmp_send(ipvs, skb, inner, quote, typ, code, info)

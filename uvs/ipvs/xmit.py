@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from uvs.engine.core import AF_INET, TUN_GRE, TUN_GUE, Conn, ConnFlag, Hdr, Header, Packet, Why, tunnel_hlen
+from uvs.engine.core import (
+    AF_INET,
+    ROUTE_LEARNED,
+    TUN_GRE,
+    TUN_GUE,
+    Conn,
+    ConnFlag,
+    Hdr,
+    Header,
+    Packet,
+    Why,
+    tunnel_hlen,
+)
 from uvs.ipvs import apps, icmp, plain
 from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.route import Route
@@ -77,7 +89,7 @@ def ip_vs_get_out_rt(ipvs: NetnsIpvs, skb: Skb, cp: Conn, hdr: Header, mode: int
         if dest is None:
             skb.why = Why.DEAD_DEST
             return None
-        dest.route = route
+        dest.rec.route = route.mtu | (ROUTE_LEARNED if route.learned else 0)
         mtu -= _overhead(cp, dest)
         if mtu < (68 if cp.daf == AF_INET else 1280):
             skb.why = Why.TOO_BIG

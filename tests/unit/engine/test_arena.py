@@ -176,7 +176,7 @@ def owned_by_another(path: Path) -> None:
 UNFIT: list[tuple[str, Callable[[Path], object], str]] = [
     ("another program's file", lambda p: p.write_bytes(b"#!/bin/sh\n" * 1000), "is not an arena"),
     ("zeros", lambda p: p.write_bytes(bytes(SEGMENT)), "is not an arena"),
-    ("another layout", lambda p: poke(p, 8, struct.pack("=I", 99)), "has layout 99, not 3"),
+    ("another layout", lambda p: poke(p, 8, struct.pack("=I", 99)), "has layout 99, not 4"),
     ("other records", lambda p: poke(p, 12, struct.pack("=I", 256)), "has records of 256 bytes, not 128"),
     ("another boot", lambda p: poke(p, 16, b"\xff"), "is of another boot"),
     ("one byte", lambda p: os.truncate(p, 1), r"is torn \(1 bytes\)"),
