@@ -5,7 +5,7 @@
 #ifndef UVS_FASTPATH_H
 #define UVS_FASTPATH_H
 
-#include "uvs.h"
+#include "xmit.h"
 
 /* A row of the next-hop table: where the frames to one address go.  `eth` is the link-layer header that
  * is put in front: `ethlen` is 14 on Ethernet, 0 on devices without one. */

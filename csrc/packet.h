@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 #include "uvs.h"
+#include "xmit.h"
 
 /* IANA protocol numbers */
 enum {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include "uvs.h"
 #include "reasm.h"
+#include "xmit.h"
 
 #define CHECK(what)                                                                               \
 	do {                                                                                      \
