@@ -9,6 +9,8 @@ _uvs()
 	--mode) words='nat dr tun' ;;
 	--tun-type) words='ipip gue gre' ;;
 	--proto) words='4 41 47 4,41 4,41,47' ;;
+	--hook) words='LOCAL_IN FORWARD LOCAL_OUT' ;;
+	--services | --pcap | --write) COMPREPLY=($(compgen -f -- "$cur")); return ;;
 	--socket) COMPREPLY=($(compgen -f -- "$cur")); return ;;
 	--control-group) COMPREPLY=($(compgen -g -- "$cur")); return ;;
 	--control-user) COMPREPLY=($(compgen -u -- "$cur")); return ;;
@@ -22,7 +24,7 @@ _uvs()
 	((COMP_CWORD > 1)) || command=
 	[[ $command != lab ]] || ((COMP_CWORD == 2)) || command="lab ${COMP_WORDS[2]}"
 	case $command in
-	'') words='run lab decap sysctl flush exec doctor -h --help --version' ;;
+	'') words='run lab walk decap sysctl flush exec doctor -h --help --version' ;;
 	run) words='--driver --queue-num --conn-max --socket --state-dir --restore-at-boot --control-group --control-user' ;;
 	lab) words='demo up down status exec' ;;
 	'lab demo') words='--mode --tun-type -4 -6' ;;
@@ -30,6 +32,7 @@ _uvs()
 	'lab down') words='--name --all' ;;
 	'lab status') words='--name' ;;
 	'lab exec') words='--name client director rs1 rs2 rs3 router' ;;
+	walk) words='--services --pcap --write --json --hook --mark --local --mtu --mac --no-route --no-neighbour --sysctl --interval' ;;
 	decap) words='--proto --gue-port --dev --mtu' ;;
 	sysctl) words='-a --all -n --values -N --names -q --quiet -e --ignore -w --write -v --verbose' ;;
 	flush) words='-t --tcp-service -u --udp-service --sctp-service -f --fwmark-service -6 --ipv6 -r --server -c --client

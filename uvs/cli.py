@@ -15,6 +15,7 @@ from uvs.stdio import let_go, make_whole
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("uvs.director", "run the director in the foreground"),
     "lab": ("uvs.lab.command", "an LVS in network namespaces: demo, up, down, status, exec"),
+    "walk": ("uvs.walk.command", "a packet's walk on paper: what IPVS does with it, and why; no network"),
     "decap": ("uvs.decap", "the real server's end of a tunnel, without kernel modules"),
     "sysctl": ("uvs.control.sysctl_command", "show and set IPVS's knobs (net.ipv4.vs.*)"),
     "exec": ("uvs.exec", "run ipvsadm, keepalived, ldirectord... unmodified against the director"),

@@ -2,6 +2,7 @@
 
     $ uvs lab up --empty                        a lab; the blocks that follow in the page use it
     director$ uvsadm -A -t 192.0.2.100:80       a command on a host of it, and beneath it what it prints
+    $ uvs walk ...                              needs no lab: typed in a folder that the page's commands share
     rs1$ tcpdump -c 1 ... &                     runs while the next ones do; its output stands beneath it, too
 
 A line `...` stands for any lines. Times, ephemeral ports, MAC addresses and the like differ from run to run and are
@@ -18,6 +19,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -86,6 +88,11 @@ def blocks(page: str) -> list[list[Step]]:
     return found
 
 
+def of_the_lab(step: Step) -> bool:
+    """`uvs lab up` and `down`: what they print is left out of the pages."""
+    return step.prompt == "$" and step.command.startswith("uvs lab ")
+
+
 def shape(line: str) -> str:
     """The line without what differs from run to run."""
     for pattern, instead in SHAPES:
@@ -105,6 +112,7 @@ class Session:
     def __init__(self) -> None:
         self._lab: Lab | None = None
         self._running: list[tuple[Step, subprocess.Popen[Any]]] = []
+        self._folder = tempfile.TemporaryDirectory()
 
     def __enter__(self) -> Session:
         return self
@@ -114,12 +122,15 @@ class Session:
             process.kill()
         if self._lab:
             self._lab.destroy()
+        self._folder.cleanup()
 
     def play(self, steps: list[Step], patience: float = 0) -> None:
         """Type a block; each step's `printed` is filled. A listing that disagrees is typed again for `patience` s."""
         for step in steps:
-            if step.prompt == "$":
+            if of_the_lab(step):
                 self._own(step)
+            elif step.prompt == "$":
+                step.printed = self._here(step.command)
             elif "tcpdump" in step.command and os.geteuid():
                 step.printed = step.lines
             elif step.command.endswith("&"):
@@ -152,6 +163,13 @@ class Session:
             processes.start_director(self._lab)
             if not args.empty:
                 processes.add_services(self._lab)
+
+    def _here(self, command: str) -> list[str]:
+        done = subprocess.run(
+            ["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, cwd=self._folder.name, timeout=PATIENCE_S,
+        )  # fmt: skip
+        return done.stdout.splitlines()
 
     def _type(self, host: str, command: str) -> list[str]:
         assert self._lab, "a page's first command is `uvs lab up`"
@@ -202,7 +220,7 @@ def differences(page: str) -> Iterator[str]:
         for steps in blocks(page):
             session.play(steps, patience=15)
             for step in steps:
-                if step.prompt != "$" and not agrees(step.lines, step.printed):
+                if not of_the_lab(step) and not agrees(step.lines, step.printed):
                     yield "\n".join([f"{step.prompt} {step.command}", *(f"- {x}" for x in step.lines),
                                      *(f"+ {x}" for x in step.printed)])  # fmt: skip
 
@@ -216,7 +234,7 @@ def written(page: str) -> str:
             session.play(steps)
             lines = []
             for step in steps:
-                keep = step.prompt == "$" or agrees(step.lines, step.printed)
+                keep = of_the_lab(step) or agrees(step.lines, step.printed)
                 lines += [f"{step.prompt} {step.command}", *(step.lines if keep else step.printed)]
             return "\n".join(["```console", *(line.rstrip() for line in lines), "```"])
 

@@ -12,9 +12,9 @@ from scapy.packet import Raw
 
 from uvs.engine.core import AF_INET, AF_INET6, Table, Why
 from uvs.ipvs.hooks import nf_hook
-from uvs.ipvs.route import Route
 from uvs.ipvs.services import Dest, DestSpec, Service, ServiceKey, ServiceSpec
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict
+from uvs.walk.routes import PaperRoutes
 
 S = 10**9  # a second of the clock
 
@@ -35,49 +35,11 @@ def family(text: str) -> int:
 
 
 @dataclass
-class FakeRoutes:
+class FakeRoutes(PaperRoutes):
     """Every address has a next hop of its own, but those that a test takes away."""
 
     local: set[bytes] = field(default_factory=lambda: {packed(a) for a in (VIP, VIP6, DIP, DIP6)})
-    unreachable: set[bytes] = field(default_factory=set)
-    mtu: int = 1500
-    pmtu: dict[bytes, int] = field(default_factory=dict)
-    rows: dict[int, tuple[int, bytes]] = field(default_factory=dict)
-    indexes: dict[tuple[int, bytes], int] = field(default_factory=dict)
-    ways: dict[tuple[bytes, int], bytes] = field(default_factory=dict)  # gateways by source and mark
-
-    @property
-    def policy(self) -> bool:
-        return bool(self.ways)
-
-    def find(self, af: int, addr: bytes) -> Route | None:
-        if addr in self.unreachable:
-            return None
-        index = self.indexes.setdefault((af, addr), len(self.rows) + 1)
-        self.rows[index] = (af, addr)
-        saddr = packed(DIP if af == AF_INET else DIP6)
-        return Route(index, addr in self.local, self.pmtu.get(addr, self.mtu), saddr, addr in self.pmtu)
-
-    def find_from(self, af: int, addr: bytes, saddr: bytes, mark: int) -> Route | None:
-        return self.find(af, self.ways.get((saddr, mark), addr))
-
-    def at(self, index: int) -> Route | None:
-        row = self.rows.get(index)
-        return self.find(*row) if row else None
-
-    def update_pmtu(self, af: int, addr: bytes, mtu: int) -> None:
-        mtu = max(mtu, 552 if af == AF_INET else 1280)
-        if mtu <= self.pmtu.get(addr, self.mtu):
-            self.pmtu[addr] = mtu
-
-    def describe(self, index: int) -> str:
-        return str(ip_address(self.rows[index][1]))
-
-    def is_local(self, af: int, addr: bytes) -> bool:
-        return addr in self.local
-
-    def is_unicast(self, af: int, addr: bytes) -> bool:
-        return addr[0] < 224
+    source: dict[int, bytes] = field(default_factory=lambda: {AF_INET: packed(DIP), AF_INET6: packed(DIP6)})
 
 
 @dataclass

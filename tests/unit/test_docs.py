@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from uvs.ipvs.estimator import Estimator
 from uvs.ipvs.knobs import KNOBS
 from uvs.ipvs.sysctl import Sysctl
 from uvs.ipvs.walk import Walk
+from uvs.walk.jsontext import complete
 
 ROOT = Path(__file__).parents[2]
 MAN = ROOT / "docs/reference/man"
@@ -79,7 +81,10 @@ def test_every_command_is_in_the_reference() -> None:
 def test_every_field_of_the_walk_is_documented() -> None:
     text = (ROOT / "docs/reference/walk.md").read_text()
     documented = re.findall(r"^\| `(\w+)` \|", text, re.M)
-    assert documented == list(Walk(0, "LOCAL_IN", "", b"").to_json())
+    assert documented == list(complete(Walk(0, "LOCAL_IN", "", b"").to_json()))
+    schema = json.loads((ROOT / "docs/reference/walk.schema.json").read_text())
+    assert documented == schema["required"]
+    assert sorted(documented) == sorted(schema["properties"])
 
 
 def tables(page: str) -> dict[str, list[list[str]]]:

@@ -19,8 +19,10 @@ LAYERS = [
     {"chores", "errors", "stdio", "systemd"},
     {"engine"},
     {"ipvs"},
-    {"control", "egress", "health", "netfilter", "walk"},
-    {"adm", "decap", "exec", "lab"},  # clients of control, of egress's netlink, of the walk's text
+    {"control", "egress", "health", "netfilter"},
+    {"adm"},
+    {"walk"},  # reads services as uvsadm does
+    {"decap", "exec", "lab"},  # clients of control, of egress's netlink, of the walk's text
     {"diverted", "doctor", "flush", "host"},
     {"director"},
     {"cli"},

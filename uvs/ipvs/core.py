@@ -57,6 +57,7 @@ def ip_vs_in(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
         if not ipvs.sysctl.expire_nodest_conn:
             if record:
                 record.step(1, "ip_vs_in", "the real server was deleted: dropped, timer untouched")
+                record.after = walk.entry(cp, skb.now)
             return skb.drop(Why.DEAD_DEST)
         table.conn_expire_now(cp, skb.now)
         if record:
@@ -71,10 +72,13 @@ def ip_vs_in(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
             return verdict
 
     table.in_stats(cp, skb.pkt.len)
+    came = cp.state_name if record else ""
     table.set_state(cp, Dir.INPUT, iph)
-    if record:
-        record.step(1, "ip_vs_set_state", cp.state_name, direction="INPUT", timeout=cp.timeout)
     transmit = TRANSMITTERS.get(cp.flags & ConnFlag.FWD_MASK)
+    if record:
+        record.step(1, "ip_vs_set_state", walk.transition(came, cp), direction="INPUT", timeout=cp.timeout)
+        if transmit:
+            record.step(1, transmit.__name__, walk.destination(cp))
     verdict = transmit(ipvs, skb, cp, iph) if transmit else skb.accept(Why.LOCAL)
     if verdict == NF_ACCEPT:
         skb.ipvs_property = True  # ip_vs_send_or_cont(): it comes to LOCAL_IN still
@@ -126,17 +130,20 @@ def conn_schedule(
     record = skb.walk
     skb.why = Why.NONE
     why = pp.schedulable(ipvs, iph)
+    if record:
+        said = f"not schedulable: {why.label}" if why else "may open a connection"
+        record.step(1, f"{pp.name.lower()}_conn_schedule", said)
     if why != Why.NONE:
-        if record:
-            record.step(1, f"{pp.name.lower()}_conn_schedule", f"not schedulable: {why.label}")
         return None, skb.drop(why) if why == Why.SHORT else skb.accept(why)
     _, _, vaddr, vport = iph.ends
     svc = ipvs.services.find(iph.af, skb.mark, iph.protocol, vaddr, vport, ipvs.unprivileged_port_start)
     if svc is None:
         if record:
+            asked = {"mark": skb.mark} if skb.mark else {}
             record.step(
-                2, "ip_vs_service_find", "no service", protocol=pp.name, address=walk.endpoint(vaddr, vport)
-            )
+                2, "ip_vs_service_find", "no service",
+                protocol=pp.name, address=walk.endpoint(vaddr, vport), **asked,
+            )  # fmt: skip
         return None, skb.accept(Why.NO_SERVICE)
     if record:
         record.step(2, "ip_vs_service_find", "found", scheduler=svc.spec.sched_name, servers=len(svc.dests))
@@ -144,6 +151,8 @@ def conn_schedule(
         if record:
             record.step(2, "ip_vs_todrop", "dropped", one_in=ipvs.defence.drop_rate)
         return None, skb.drop(Why.DROP_RATE)
+    if record:
+        record.step(2, "ip_vs_schedule", f"persistent, {svc.spec.timeout} s" if svc.persistent else "")
     cp = ip_vs_schedule(ipvs, svc, skb, iph)
     if cp:
         if svc.key.fwmark and cp.flags & ConnFlag.FWD_MASK != ConnFlag.MASQ:
@@ -166,6 +175,8 @@ def ip_vs_schedule(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Conn
         return None
     caddr, cport, vaddr, vport = iph.ends
     if cport == FTPDATA:
+        if record:
+            record.step(3, "ip_vs_schedule", "the client's port is that of FTP data: let pass", port=cport)
         skb.why = Why.CLIENT_PORT
         return None
     if skb.loopback:
@@ -173,6 +184,8 @@ def ip_vs_schedule(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Conn
         reply = ipvs.table.conn_in_get(iph)
         iph.inverse = not iph.inverse
         if reply:
+            if record:
+                record.step(3, "ip_vs_schedule", "a reply of a real server on this host: let pass")
             skb.why = Why.OWN_REPLY
             return None
     if svc.persistent:
@@ -284,24 +297,33 @@ def handle_response(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict
         record.before = walk.entry(cp, skb.now)
         record.step(1, "ip_vs_conn_out_get", "found", packet=walk.describe(iph))
     if cp.flags & ConnFlag.FWD_MASK == ConnFlag.MASQ:
+        if record:
+            record.step(1, "handle_response", "NAT: its source becomes the virtual service's")
         why = Why.SHORT if too_short_for_nat(skb) else Why.NONE
         if not why and apps.bound(cp):
             why = apps.ip_vs_app_pkt_out(ipvs, skb, cp, iph)
         if why:
             ipvs.table.conn_put(cp, skb.now)
+            if record:
+                record.step(2, "handle_response", f"dropped: {why.label}")
+                record.after = walk.entry(cp, skb.now)
             return skb.drop(why)
         skb.pkt.snat(cp)
         skb.modified = True
         if record:
-            record.step(2, "handle_response", "source rewritten to the virtual service")
+            name = walk.PROTOCOL_NAMES.get(iph.protocol, "?").lower()
+            record.step(2, f"{name}_snat_handler", "source rewritten")
+    elif record:
+        record.step(1, "handle_response", "only seen: the server answers its client itself")
     verdict = ip_vs_route_me_harder(ipvs, skb, cp, Why.REPLY)
+    came = cp.state_name if record else ""
     if verdict != NF_DROP:
         ipvs.table.out_stats(cp, skb.pkt.len)
         ipvs.table.set_state(cp, Dir.OUTPUT, iph)
         skb.ipvs_property = True
     ipvs.table.conn_put(cp, skb.now)
     if record:
-        record.step(1, "ip_vs_set_state", cp.state_name, direction="OUTPUT", timeout=cp.timeout)
+        record.step(1, "ip_vs_set_state", walk.transition(came, cp), direction="OUTPUT", timeout=cp.timeout)
         record.after = walk.entry(cp, skb.now)
     return verdict
 
@@ -391,13 +413,19 @@ def ip_vs_out_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
 
 def handle_response_icmp(ipvs: NetnsIpvs, skb: Skb, quoted: Header, cp: Conn) -> Verdict:
     """handle_response_icmp: checksum, translation, counters; state and timer stay."""
+    if skb.walk:
+        skb.walk.after = walk.entry(cp, skb.now)
     if cp.flags & ConnFlag.FWD_MASK == ConnFlag.MASQ:
         if not skb.pkt.l4_csum_ok():
+            if skb.walk:
+                skb.walk.step(1, "handle_response_icmp", "dropped: its checksum is wrong")
             return skb.drop(Why.CHECKSUM)
         if mtu := icmp.told_mtu(skb):
             _fit_segments(cp, mtu)
         skb.pkt.nat_icmp(quoted, cp, 1)
         skb.modified = True
+        if skb.walk:
+            skb.walk.step(1, "ip_vs_nat_icmp", "source and quoted destination rewritten")
     verdict = ip_vs_route_me_harder(ipvs, skb, cp, Why.ICMP_OUT)
     if verdict != NF_DROP:
         ipvs.table.out_stats(cp, skb.pkt.len)
@@ -436,15 +464,21 @@ def ip_vs_in_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
             return verdict
         made = True
     if skb.walk:
-        skb.walk.step(1, "ip_vs_in_icmp", "found", quoted=walk.describe(quoted))
+        skb.walk.step(1, "ip_vs_in_icmp", "made" if made else "found", quoted=walk.describe(quoted))
+        skb.walk.before = None if made else walk.entry(cp, skb.now)
+        skb.walk.after = walk.entry(cp, skb.now)
     masq = cp.flags & ConnFlag.FWD_MASK == ConnFlag.MASQ
     if masq and not skb.pkt.l4_csum_ok():  # what is sent on as it is, is its receiver's to check
+        if skb.walk:
+            skb.walk.step(1, "ip_vs_in_icmp", "dropped: its checksum is wrong")
         verdict = skb.drop(Why.CHECKSUM)
     elif skb.iph.af != AF_INET and skb.hook == Hook.LOCAL_OUT and not masq:
         verdict = skb.accept(Why.ICMP_IN)
     else:
         ipvs.table.in_stats(cp, skb.pkt.len)
         quoted.inverse = False
+        if skb.walk:
+            skb.walk.step(1, "ip_vs_icmp_xmit", walk.destination(cp))
         verdict = ip_vs_icmp_xmit(ipvs, skb, cp, quoted)
     if made:
         ipvs.table.conn_put(cp, skb.now)
@@ -455,5 +489,7 @@ def ip_vs_forward_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
     """ip_vs_forward_icmp: errors for addresses that are not local (fwmark services)."""
     if skb.iph.protocol not in (IPPROTO_ICMP, IPPROTO_ICMPV6):
         return NF_ACCEPT
+    if skb.walk:
+        skb.walk.step(0, "ip_vs_forward_icmp", "begin", hook=skb.hook.name)
     verdict = ip_vs_in_icmp(ipvs, skb)
     return NF_ACCEPT if verdict is None else verdict

@@ -26,6 +26,8 @@ def nf_hook(
     if refused:
         ipvs.why[refused] += 1
         skb.why = Why(refused)
+        if ipvs.recorder.want:
+            _refused(ipvs, skb, data)
         return NF_DROP
     skb.gso = gso
     if hook == Hook.LOCAL_IN and skb.iph.protocol != IPPROTO_TCP:
@@ -135,17 +137,25 @@ def fast_flags(ipvs: NetnsIpvs) -> int:
 
 
 def _recorded(ipvs: NetnsIpvs, skb: Skb, data: bytes) -> Verdict:
-    hook = skb.hook.name
-    record = skb.walk = ipvs.recorder.begin(skb.now, hook, skb.iph, data)
-    assert record is not None
+    packet = walk.describe(skb.iph)
+    record = skb.walk = ipvs.recorder.begin(skb.now, skb.hook.name, packet, data, skb.mark)
     verdict = _handlers(ipvs, skb)
+    own = len(skb.sends)
     own_packets(ipvs, skb)
     ipvs.why[skb.why] += 1
     record.verdict, record.why = verdict.name, skb.why.label
-    if skb.modified:
+    if skb.modified and verdict == NF_ACCEPT:
         record.delivered = skb.pkt.data
-    for index, sent in skb.sends:
+    for i, (index, sent) in enumerate(skb.sends):
         other = Skb()
         text = "?" if other.begin(skb.hook, sent, 0, 0, skb.now) else walk.describe(other.iph)
-        record.sent.append((ipvs.routes.describe(index), text, sent))
+        record.sent.append(walk.Sent(ipvs.routes.describe(index), text, sent, own=i >= own))
     return verdict
+
+
+def _refused(ipvs: NetnsIpvs, skb: Skb, data: bytes) -> None:
+    """What no header could be read of."""
+    packet = f"{len(data)} bytes that cannot be read"
+    record = ipvs.recorder.begin(skb.now, skb.hook.name, packet, data, skb.mark)
+    record.step(0, "ip_rcv", f"dropped: {skb.why.label}")
+    record.verdict, record.why = NF_DROP.name, skb.why.label

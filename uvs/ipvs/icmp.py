@@ -85,7 +85,7 @@ def icmp_send(
     if v4 and skb.hook == Hook.LOCAL_IN and not own:
         # Taken in by a mark: its destination would be the source, and no IPv4 route has a foreign one.
         if skb.walk:
-            skb.walk.step(2, "icmp_send", "not sent: the packet's destination is no address of this host")
+            skb.walk.step(3, "icmp_send", "not sent: the packet's destination is no address of this host")
         return
     route = ipvs.routes.find(iph.af, peer)
     if route is None:
@@ -94,7 +94,7 @@ def icmp_send(
     limited = (typ, code) != (DEST_UNREACH, FRAG_NEEDED) if v4 else typ != V6_PACKET_TOO_BIG
     if limited and not route.local and not ipvs.icmp_limit[iph.af].allow(peer, skb.now):
         if skb.walk:
-            skb.walk.step(2, "icmp_send", "not sent: rate limit", type=typ, code=code)
+            skb.walk.step(3, "icmp_send", "not sent: rate limit", type=typ, code=code)
         return
     source = iph.daddr if own and not (v4 and sent) else route.saddr
     build = _build_v4 if v4 else _build_v6
@@ -102,7 +102,7 @@ def icmp_send(
         ipvs, iph, quote[: min(_MAX[iph.af], route.mtu) - _HEADERS[iph.af]], source, typ, code, info
     )
     if skb.walk:
-        skb.walk.step(2, "icmp_send", f"type {typ} code {code} to the sender", mtu=info or None)
+        skb.walk.step(3, "icmp_send", f"type {typ} code {code} to the sender", mtu=info or None)
     skb.made.append((route.index, error))
 
 

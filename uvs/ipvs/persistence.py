@@ -73,9 +73,12 @@ def ip_vs_sched_persist(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) ->
     dest = template_dest(ipvs, ct) if ct else None
     if ct is None or dest is None:
         if skb.walk:
-            skb.walk.step(3, "ip_vs_ct_in_get", "no template")
+            good = "its real server is not to be used any more" if ct else "no template"
+            skb.walk.step(3, "ip_vs_ct_in_get", good)
         dest = svc.scheduler.schedule(iph) if svc.scheduler else None
         if dest is None:
+            if skb.walk:
+                skb.walk.step(3, f"ip_vs_{svc.spec.sched_name}_schedule", "no real server can take it")
             return None
         if skb.walk:
             chosen = walk.endpoint(dest.spec.addr, dest.spec.port)
@@ -89,6 +92,10 @@ def ip_vs_sched_persist(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) ->
             skb.why = Why.TABLE_FULL
             return None
         ct.timeout = _timeout(svc)
+        if skb.walk:
+            skb.walk.step(
+                3, "ip_vs_conn_new", "template made", **walk.entry(ct, skb.now) | {"expires": ct.timeout}
+            )
     elif skb.walk:
         skb.walk.step(3, "ip_vs_ct_in_get", "template found", **walk.entry(ct, skb.now))
 

@@ -18,7 +18,7 @@ from uvs.engine.core import (
     tunnel_hlen,
 )
 from uvs.ipvs import apps, icmp, plain
-from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
+from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, PROTO_NAMES
 from uvs.ipvs.route import Route
 from uvs.ipvs.services import Dest
 from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Verdict
@@ -27,7 +27,7 @@ from uvs.ipvs.skb import NF_ACCEPT, NF_DROP, NF_STOLEN, Hook, NetnsIpvs, Skb, Ve
 RT_LOCAL, RT_NON_LOCAL, RT_RDR, RT_TUNNEL = 1, 2, 4, 32
 RT_BYPASS = 64  # ours: by the packet's own destination (ip_vs_bypass_xmit)
 
-TUN_NAMES = {TUN_GUE: "gue", TUN_GRE: "gre"}
+TUN_STEPS = {TUN_GUE: ("ipvs_gue_encap", "gue"), TUN_GRE: ("ipvs_gre_encap", "gre")}
 
 Transmitter = Callable[[NetnsIpvs, Skb, Conn, Header], Verdict]
 
@@ -95,7 +95,10 @@ def ip_vs_get_out_rt(ipvs: NetnsIpvs, skb: Skb, cp: Conn, hdr: Header, mode: int
             skb.why = Why.TOO_BIG
             return None
     if walk:
-        walk.step(2, "ip_vs_get_out_rt", f"next hop {route.index}, TTL less one", mtu=mtu, length=pkt.len)
+        walk.step(
+            2, "ip_vs_get_out_rt", f"via {ipvs.routes.describe(route.index)}, TTL less one",
+            mtu=mtu, length=pkt.len,
+        )  # fmt: skip
     if pkt.len > mtu and not skb.gso and not _ensure_mtu_is_adequate(ipvs, skb, hdr, mtu, mode):
         return None
     return route
@@ -149,6 +152,8 @@ def ip_vs_nat_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
     if route is None:
         return NF_DROP
     if route.local and not skb.loopback and _is_loopback(cp.daf, cp.daddr):
+        if skb.walk:
+            skb.walk.step(2, "ip_vs_nat_xmit", "refused: from the network to a loopback address")
         return skb.drop(Why.BOUNDARY)
     if too_short_for_nat(skb):
         return skb.drop(Why.SHORT)
@@ -156,8 +161,8 @@ def ip_vs_nat_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
         return skb.drop(why)
     skb.pkt.dnat(cp)
     if skb.walk:
-        handler = "tcp_dnat_handler" if iph.protocol == IPPROTO_TCP else "dnat_handler"
-        skb.walk.step(2, handler, "destination rewritten")
+        name = PROTO_NAMES.get(iph.protocol, "").lower()
+        skb.walk.step(2, f"{name}_dnat_handler" if name else "ip_vs_nat_xmit", "destination rewritten")
     if route.local:
         skb.modified = skb.ipvs_property = True
         return skb.accept(Why.LOCAL)
@@ -199,8 +204,8 @@ def ip_vs_tunnel_xmit(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdi
             return skb.drop(Why(why))
         skb.sends.append((route.index, pkt.data))
     if skb.walk:
-        name = TUN_NAMES.get(rec.tun_type, "ipip")
-        skb.walk.step(2, "ip_vs_tunnel_xmit", f"outer header put in front: {name}", length=skb.pkt.len)
+        function, name = TUN_STEPS.get(rec.tun_type, ("ip_vs_prepare_tunneled_skb", "ipip"))
+        skb.walk.step(2, function, f"outer header put in front: {name}", length=skb.pkt.len)
     skb.ipvs_property = True
     skb.why = Why.FORWARDED
     return NF_STOLEN

@@ -21,11 +21,12 @@ from support.world import FakeRoutes, World
 from uvs.adm.cli import execute
 from uvs.adm.errors import Fail
 from uvs.adm.grammar import parse
-from uvs.engine.core import AF_INET, AF_INET6, Packet, checksum
+from uvs.engine.core import AF_INET, AF_INET6, Packet
 from uvs.ipvs.route import Route
 from uvs.ipvs.skb import Hook, Verdict
 from uvs.ipvs.sysctl import SysctlError
 from uvs.ipvs.unreachable import no_neighbour
+from uvs.walk.paper import ends, one_hop_less
 
 STEP_S = 0.1
 LISTING_NS = 130_000_000  # that a listing takes
@@ -84,11 +85,6 @@ class Hosts(FakeRoutes):
 def own_address(towards: bytes) -> str:
     """The director's address on the network of another one."""
     return (BACK if towards.startswith(BACK_NETS) else FRONT)[len(towards) == 16]
-
-
-def ends(packet: bytes) -> tuple[bytes, bytes]:
-    """Source and destination."""
-    return (packet[12:16], packet[16:20]) if packet[0] >> 4 == 4 else (packet[8:24], packet[24:40])
 
 
 def quotation(packet: bytes) -> Raw:
@@ -179,7 +175,7 @@ class Paper:
             self._refuse(packet, *((3, 1) if v4 else (1, 0)))
         elif len(packet) > route.mtu and (not v4 or packet[6] & 0x40):
             self._refuse(packet, *((3, 4) if v4 else (2, 0)), route.mtu)
-        elif (accepted := self._hook(Hook.FORWARD, _one_hop_less(packet), mark)) is not None:
+        elif (accepted := self._hook(Hook.FORWARD, one_hop_less(packet), mark)) is not None:
             self._leave(daddr, accepted)
 
     def _refuse(self, packet: bytes, kind: int, code: int, word: int = 0) -> None:
@@ -325,15 +321,6 @@ class Paper:
                 hosts.client_known = True
             case _:
                 raise ValueError(f"no step {verb} {' '.join(words)}")
-
-
-def _one_hop_less(packet: bytes) -> bytes:
-    """With its TTL, and header checksum, or hop limit as it is sent on."""
-    if packet[0] >> 4 == 6:
-        return packet[:7] + bytes((packet[7] - 1,)) + packet[8:]
-    size = (packet[0] & 15) * 4
-    head = packet[:8] + bytes((packet[8] - 1, packet[9], 0, 0)) + packet[12:size]
-    return head[:10] + checksum(head).to_bytes(2, "big") + head[12:] + packet[size:]
 
 
 def _tos_of_error(tos: int) -> int:

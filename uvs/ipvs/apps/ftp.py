@@ -48,7 +48,7 @@ def ip_vs_ftp_in(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Why:
         return Why.NONE
     if mode is not None:
         if skb.walk:
-            skb.walk.step(3, "ip_vs_ftp_in", f"passive mode asked for: {mode.name.lower()}")
+            skb.walk.step(2, "ip_vs_ftp_in", f"passive mode asked for: {mode.name.lower()}")
         return _set_mode(ipvs, cp, mode)
     place = port_command(text, cp.af)
     if place is None or place.addr is None:
@@ -71,7 +71,7 @@ def _active(ipvs: NetnsIpvs, skb: Skb, cp: Conn, addr: bytes, port: int) -> Why:
         table.control_add(data, cp)
     _listen(ipvs, data, skb.now)
     if skb.walk:
-        skb.walk.step(3, "ip_vs_ftp_in", "data connection awaited", **walk.entry(data, skb.now))
+        skb.walk.step(2, "ip_vs_ftp_in", "data connection awaited", **walk.entry(data, skb.now))
     return Why.NONE
 
 
@@ -98,7 +98,7 @@ def ip_vs_ftp_out(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Why:
     app.mode = Mode.ACTIVE
     _listen(ipvs, data, skb.now)
     if skb.walk:
-        skb.walk.step(3, "ip_vs_ftp_out", f"the client is told {told.decode()}", **walk.entry(data, skb.now))
+        skb.walk.step(2, "ip_vs_ftp_out", f"the client is told {told.decode()}", **walk.entry(data, skb.now))
     return why
 
 
