@@ -177,11 +177,15 @@ def _sysctl(director: Director, given: str) -> None:
 def events(director: Director, args: argparse.Namespace) -> Iterator[Event]:
     """Everything in its order."""
     if args.pcap:
+        some = False
         for captured in capture.read(args.pcap):
             behind = captured.since - (director.now - START)
             if behind > 0:
                 director.wait(behind / SECOND)
             yield Event(complete(director.take(captured.packet)))
+            some = True
+        if not some:
+            raise UserError(f"{args.pcap}: no IP packet in it")
         return
     for item in args.expr:
         yield from happen(director, item, args.interval)
@@ -257,8 +261,6 @@ class _Teller:
         if not self.json and count > 1:
             told = ", ".join(f"{why} {n}" for why, n in self.why.most_common())
             self._print(f"\n{count} packets: {told}")
-        if not self.json and not count:
-            self._print("no packets")
 
     def _print(self, what: str) -> None:
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
 from itertools import islice
@@ -47,13 +48,18 @@ class Packet(NamedTuple):
     frame: dict[str, str] | None = None
 
 
+def in_a_line(text: str, most: int = 120) -> str:
+    """Somebody's text, to be named in a message: on one line, without what steers a terminal."""
+    shown = "".join(c if c.isprintable() else " " for c in text).strip()
+    return shown if len(shown) <= most else shown[: most - 3] + "..."
+
+
 class Wrong(UserError):
     """What is wrong with an expression, and where."""
 
     def __init__(self, text: str, message: str, at: int | None = None) -> None:
         near = "" if at is None else f" at column {at + 1}"
-        shown = text if len(text) <= 120 else text[:117] + "..."
-        super().__init__(f"{message}{near}: {shown}", 2)
+        super().__init__(f"{message}{near}: {in_a_line(text)}", 2)
 
 
 def scapy() -> dict[str, Any]:
@@ -74,16 +80,20 @@ def packets(text: str) -> list[Packet]:
     """What an expression stands for: a packet, or a list of them. Wrong: it cannot be read, in one line."""
     built = Expression(text).build()
     found = built if isinstance(built, (list, tuple)) else [built]
-    if not found:
+    made = [taken(one, text) for packet in found for one in _each(packet, text)]
+    if not made:
         raise Wrong(text, "no packet")
-    return [taken(one, text) for packet in found for one in _each(packet, text)]
+    return made
 
 
 def _each(packet: Any, text: str) -> list[Any]:
     """The packets of a set: scapy's `dport=[80, 443]` and `dport=(1, 10)` stand for several."""
     if not hasattr(packet, "fields_desc"):
         return [packet]  # `taken` says that it is none
-    several = list(islice(packet, PACKETS_MAX + 1))
+    try:
+        several = list(islice(packet, PACKETS_MAX + 1))
+    except Exception as e:  # of a set that is none
+        raise Wrong(text, f"scapy cannot build it ({_first_line(e)})") from None
     if len(several) > PACKETS_MAX:
         raise Wrong(text, f"more than {PACKETS_MAX} packets")
     return several
@@ -107,7 +117,7 @@ def taken(packet: Any, text: str = "") -> Packet:
 
 
 def _first_line(e: Exception) -> str:
-    return next(iter(str(e).splitlines()), "") or type(e).__name__
+    return in_a_line(str(e)) or type(e).__name__
 
 
 class Expression:
@@ -118,7 +128,8 @@ class Expression:
         if len(text) > _MAX_TEXT:
             raise Wrong(text, f"an expression of more than {_MAX_TEXT} characters")
         try:
-            self.tree = ast.parse(text.strip(), mode="eval").body
+            with warnings.catch_warnings(action="ignore"):  # of "\s" and the like
+                self.tree = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
             at = (e.offset or 1) - 1 if isinstance(e, SyntaxError) else None
             what = e.msg if isinstance(e, SyntaxError) else _first_line(e)

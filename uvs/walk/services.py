@@ -13,6 +13,7 @@ from uvs.engine.core import AF_INET, AF_INET6
 from uvs.errors import UserError
 from uvs.ipvs.services import Services
 from uvs.ipvs.spec import IpvsError
+from uvs.walk.expressions import in_a_line
 
 
 def load(services: Services, lines: Iterable[str], where: str) -> None:
@@ -28,11 +29,11 @@ def change(services: Services, line: str, where: str) -> None:
         words = [word for word in shlex.split(line) if word not in ("uvsadm", "ipvsadm")]
         _do(services, parse(words, "uvsadm"))
     except IpvsError as e:
-        raise UserError(f"{where}: {_said(e, words)}: {line.strip()}", 1) from None
+        raise UserError(f"{where}: {_said(e, words)}: {in_a_line(line)}", 1) from None
     except Fail as e:
-        raise UserError(f"{where}: {str(e).strip()}: {line.strip()}", 2) from None
+        raise UserError(f"{where}: {str(e).strip()}: {in_a_line(line)}", 2) from None
     except ValueError as e:  # shlex: a quotation that does not end
-        raise UserError(f"{where}: {e}: {line.strip()}", 2) from None
+        raise UserError(f"{where}: {e}: {in_a_line(line)}", 2) from None
 
 
 def _said(e: IpvsError, words: list[str]) -> str:

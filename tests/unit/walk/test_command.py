@@ -348,6 +348,12 @@ def test_wrong_captures(
     assert status == 1
 
 
+def test_a_capture_without_ip(services: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "in.pcap")
+    wrpcap(path, [Ether(src="02:00:00:00:00:01", dst="ff:ff:ff:ff:ff:ff") / ARP()])
+    assert ends(capsys, "--services", services, "--pcap", path) == (1, f"{path}: no IP packet in it")
+
+
 def test_a_capture_that_ends_in_mid_packet(
     services: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
