@@ -5,7 +5,7 @@ _uvs()
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words
 	COMPREPLY=()
 	case $prev in
-	--driver) words='netfilterqueue native' ;;
+	--driver) words='native netfilterqueue' ;;
 	--mode) words='nat dr tun' ;;
 	--tun-type) words='ipip gue gre' ;;
 	--proto) words='4 41 47 4,41 4,41,47' ;;
@@ -25,7 +25,7 @@ _uvs()
 	[[ $command != lab ]] || ((COMP_CWORD == 2)) || command="lab ${COMP_WORDS[2]}"
 	case $command in
 	'') words='run lab walk decap sysctl flush exec doctor -h --help --version' ;;
-	run) words='--driver --queue-num --conn-max --socket --state-dir --restore-at-boot --control-group --control-user' ;;
+	run) words='--driver --queue-num --queues --conn-max --socket --state-dir --restore-at-boot --control-group --control-user' ;;
 	lab) words='demo up down status exec' ;;
 	'lab demo') words='--mode --tun-type -4 -6' ;;
 	'lab up') words='--mode --tun-type --servers --empty --no-offload --name' ;;

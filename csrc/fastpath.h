@@ -63,6 +63,8 @@ struct uvs_fastpath {
 	uint16_t port_min, port_max;
 	uint8_t pmtu_disc;
 	uint64_t why[UVS_WHY_MAX]; /* packets that were done here, by reason */
+	int32_t fragments
+		[2]; /* IPv4, IPv6: sockets to read while the heads of fragments wait to be looked at; -1: none */
 	uint32_t whole; /* a longer datagram came in fragments, seen or not */
 	uint32_t fragmented; /* datagrams whose fragments were seen, and that did not come yet (frag_max) */
 	uint16_t fragmented_by[UVS_FRAGMENTED]; /* the same by a hash of their addresses */
@@ -73,6 +75,8 @@ void uvs_fastpath_set(struct uvs_fastpath *f, uint32_t flags, uint32_t whole);
 /* What outer headers are made of: the hash that a gue flow's source port comes from, and its range; have they DF? */
 void uvs_fastpath_tunnels(struct uvs_fastpath *f, uint32_t flow_seed, uint16_t port_min, uint16_t port_max,
 			  int pmtu_disc);
+/* Sockets that heads of fragments come by; while one of them is readable, no datagram may be taken. */
+void uvs_fastpath_watch(struct uvs_fastpath *f, int32_t v4, int32_t v6);
 /* A packet that was taken got another reason on its way out. */
 void uvs_fastpath_count(struct uvs_fastpath *f, int why);
 /* The counts by reason since the last call, UVS_WHY_MAX of them. */

@@ -225,6 +225,12 @@ void uvs_fastpath_set(struct uvs_fastpath *f, uint32_t flags, uint32_t whole)
 	engine_unlock(f->table);
 }
 
+void uvs_fastpath_watch(struct uvs_fastpath *f, int32_t v4, int32_t v6)
+{
+	__atomic_store_n(&f->fragments[0], v4, __ATOMIC_RELAXED);
+	__atomic_store_n(&f->fragments[1], v6, __ATOMIC_RELAXED);
+}
+
 void uvs_fastpath_fragmented(struct uvs_fastpath *f, const uint8_t *ends, uint32_t len, int by)
 {
 	engine_lock(f->table);

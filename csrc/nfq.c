@@ -4,10 +4,13 @@
  * in batches.
  *
  * Messages are received into packet buffers, so that a packet is looked at and rewritten where it lies.
- * Verdicts and frames are collected and go out before the hook path has its turn and at a batch's end.
+ * Verdicts and frames are collected and go out at a batch's end.  What is for the hook path is copied into a
+ * ring, from which another thread takes it; its verdict is said apart.
  */
 #define _GNU_SOURCE /* recvmmsg */
 #include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +21,13 @@
 #include <linux/netfilter/nfnetlink_queue.h>
 #include <linux/netlink.h>
 
+#include "ring.h"
 #include "uvs_io.h"
 
-#define BATCH 64
+#define BATCH UVS_NFQ_BATCH
 /* A message with all its verdicts must fit the socket's send buffer (SEND_BUFFER of uvs/netfilter/driver.py). */
 #define SAY_MAX (128 << 10)
+#define RING (1u << 20) /* bytes that may wait for the hook path */
 
 _Static_assert(BATCH <= UVS_FRAMES, "a batch's packets may all be sent");
 _Static_assert(UVS_LOCAL_IN == NF_INET_LOCAL_IN && UVS_FORWARD == NF_INET_FORWARD &&
@@ -40,21 +45,41 @@ struct said {
 	struct nlattr payload_attr;
 };
 
+/* One thread counts, others look. */
+typedef _Atomic uint64_t counter;
+
 struct uvs_nfq {
 	int fd;
 	uint16_t queue;
 	uint32_t last_id, received, at; /* messages of the batch; next to be done */
+	int unread; /* do heads of fragments wait?  -1: not looked yet, in this batch */
+	_Atomic int full;
 	uint64_t now;
-	struct uvs_nfq_info info;
 	struct uvs_packet *packet[BATCH];
 	struct mmsghdr in[BATCH];
 	struct iovec in_iov[BATCH];
-	struct said said[BATCH];
-	struct iovec out[BATCH * 3];
+	struct said said[BATCH + 1];
+	struct iovec out[BATCH * 3 + 1];
 	uint32_t saying, pieces, bytes; /* verdicts collected; their pieces in `out` */
+	uint32_t drops, drop_id; /* to be dropped, not collected: all up to this one */
 	struct uvs_frame frame[BATCH];
 	uint32_t frames;
+
+	counter packets, fast, slow, lost, cut, refused, unsaid, unsaid_slow;
+	_Atomic uint64_t refusal; /* errno and, in the upper half, next hop */
+	struct ring ring;
+	_Atomic uint32_t open; /* given to the hook path and without a verdict */
 };
+
+/* What stands before a packet in the ring. */
+struct slow_head {
+	struct uvs_queued packet; /* `data` follows */
+};
+
+static void count(counter *c)
+{
+	atomic_store_explicit(c, atomic_load_explicit(c, memory_order_relaxed) + 1, memory_order_relaxed);
+}
 
 struct uvs_nfq *uvs_nfq_new(int fd, uint16_t queue)
 {
@@ -65,6 +90,10 @@ struct uvs_nfq *uvs_nfq_new(int fd, uint16_t queue)
 		return NULL;
 	q->fd = fd;
 	q->queue = queue;
+	if (ring_init(&q->ring, RING)) {
+		uvs_nfq_free(q);
+		return NULL;
+	}
 	for (i = 0; i < BATCH; i++) {
 		q->packet[i] = uvs_packet_new();
 		if (!q->packet[i]) {
@@ -83,100 +112,53 @@ void uvs_nfq_free(struct uvs_nfq *q)
 {
 	uint32_t i;
 
-	for (i = 0; q && i < BATCH; i++)
+	if (!q)
+		return;
+	for (i = 0; i < BATCH; i++)
 		uvs_packet_free(q->packet[i]);
+	ring_free(&q->ring);
 	free(q);
 }
 
-struct uvs_nfq_info *uvs_nfq_info(struct uvs_nfq *q)
+void uvs_nfq_info(const struct uvs_nfq *q, struct uvs_nfq_info *info)
 {
-	return &q->info;
+	*info = (struct uvs_nfq_info){
+		q->packets, q->fast, q->slow, q->lost, q->cut, q->refused, q->unsaid + q->unsaid_slow
+	};
+}
+
+int uvs_nfq_refusal(struct uvs_nfq *q, uint32_t *nexthop)
+{
+	const uint64_t was = atomic_exchange(&q->refusal, 0);
+
+	*nexthop = (uint32_t)(was >> 32);
+	return (int)(uint32_t)was;
 }
 
 /* ------------------------------------------------------------------ what goes out */
 
-static int take(struct uvs_nfq *q, struct iovec *pieces, uint32_t n)
+static int take(const struct uvs_nfq *q, struct iovec *pieces, uint32_t n)
 {
 	struct msghdr msg = { .msg_iov = pieces, .msg_iovlen = n };
 
 	return sendmsg(q->fd, &msg, MSG_NOSIGNAL) >= 0;
 }
 
-/* A packet without a verdict would stay in the queue for good: one whose content is too much for the socket, or
- * for the kernel's memory now, is dropped. */
-static void say_each(struct uvs_nfq *q)
+static void piece(struct iovec *to, const void *data, size_t len)
 {
-	uint32_t i, at = 0, end;
-
-	for (i = 0; i < q->saying; i++, at = end) {
-		struct said *v = &q->said[i];
-
-		for (end = at + 1; end < q->pieces && q->out[end].iov_base != v + 1; end++)
-			;
-		if (take(q, &q->out[at], end - at))
-			continue;
-		q->info.unsaid++;
-		v->hdr.verdict = htonl(NF_DROP);
-		v->nlh.nlmsg_len = offsetof(struct said, mark_attr);
-		q->out[at].iov_len = v->nlh.nlmsg_len;
-		take(q, &q->out[at], 1);
-	}
+	*to = (struct iovec){ (void *)data, len };
 }
 
-static void say(struct uvs_nfq *q)
-{
-	if (q->saying && !take(q, q->out, q->pieces))
-		say_each(q);
-	q->saying = q->pieces = q->bytes = 0;
-}
-
-/* What became of a frame that was not sent, as of one of the hook path (Egress._failed() of uvs/egress). */
-static void refused(struct uvs_nfq *q, struct uvs_fastpath *f, const struct uvs_frame *frame)
-{
-	const int err = frame->err, gone = err == ENETDOWN || err == ENXIO || err == ENODEV;
-
-	q->info.refused++;
-	uvs_fastpath_count(f, gone ? UVS_WHY_NO_ROUTE : UVS_WHY_SEND);
-	if (err != ENOBUFS && err != EAGAIN) {
-		q->info.nexthop = frame->way.nexthop.index;
-		q->info.err = err;
-	}
-}
-
-static void send_frames(struct uvs_nfq *q, struct uvs_fastpath *f, const struct uvs_inject *s)
-{
-	uint32_t i;
-
-	if (!q->frames)
-		return;
-	uvs_inject_frames(s, q->frame, q->frames);
-	for (i = 0; i < q->frames; i++) {
-		if (q->frame[i].err)
-			refused(q, f, &q->frame[i]);
-	}
-	q->frames = 0;
-}
-
-static void piece(struct uvs_nfq *q, const void *data, size_t len)
-{
-	q->out[q->pieces++] = (struct iovec){ (void *)data, len };
-	q->bytes += (uint32_t)len;
-}
-
-static void collect(struct uvs_nfq *q, uint32_t id, uint32_t verdict, const uint8_t *data, uint32_t len,
-		    int set_mark, uint32_t mark)
+/* A verdict in up to three pieces; returns how many. */
+static uint32_t compose(const struct uvs_nfq *q, struct said *v, struct iovec *pieces, uint32_t id,
+			uint32_t verdict, const uint8_t *data, uint32_t len, int set_mark, uint32_t mark)
 {
 	static const uint8_t zero[4];
-	struct nlattr *payload;
-	struct said *v;
-	size_t head;
+	struct nlattr *payload = set_mark ? &v->payload_attr : &v->mark_attr;
+	const size_t head = (size_t)((uint8_t *)payload - (uint8_t *)v) + (len ? NLA_HDRLEN : 0);
+	uint32_t n = 0;
 
-	if (q->saying == BATCH || q->bytes + len > SAY_MAX)
-		say(q);
-	v = &q->said[q->saying++];
 	memset(v, 0, sizeof(*v));
-	payload = set_mark ? &v->payload_attr : &v->mark_attr;
-	head = (size_t)((uint8_t *)payload - (uint8_t *)v) + (len ? NLA_HDRLEN : 0);
 	v->nlh.nlmsg_len = (uint32_t)(head + NLA_ALIGN(len));
 	v->nlh.nlmsg_type = NFNL_SUBSYS_QUEUE << 8 | NFQNL_MSG_VERDICT;
 	v->nlh.nlmsg_flags = NLM_F_REQUEST;
@@ -194,18 +176,97 @@ static void collect(struct uvs_nfq *q, uint32_t id, uint32_t verdict, const uint
 		payload->nla_len = (uint16_t)(NLA_HDRLEN + len);
 		payload->nla_type = NFQA_PAYLOAD;
 	}
-	piece(q, v, head);
+	piece(&pieces[n++], v, head);
 	if (len)
-		piece(q, data, len);
+		piece(&pieces[n++], data, len);
 	if (len & 3)
-		piece(q, zero, 4 - (len & 3));
+		piece(&pieces[n++], zero, 4 - (len & 3));
+	return n;
 }
 
-void uvs_nfq_verdict(struct uvs_nfq *q, uint32_t id, uint32_t verdict, const uint8_t *data, uint32_t len,
-		     int set_mark, uint32_t mark)
+static void drop_instead(struct said *v, struct iovec *first)
 {
-	collect(q, id, verdict, data, len, set_mark, mark);
-	say(q); /* `data` is the caller's */
+	v->hdr.verdict = htonl(NF_DROP);
+	v->nlh.nlmsg_len = offsetof(struct said, mark_attr);
+	first->iov_len = v->nlh.nlmsg_len;
+}
+
+/* A packet without a verdict would stay in the queue for good: one whose content is too much for the socket, or
+ * for the kernel's memory now, is dropped. */
+static void say_each(struct uvs_nfq *q)
+{
+	uint32_t i, at = 0, end;
+
+	for (i = 0; i < q->saying; i++, at = end) {
+		struct said *v = &q->said[i];
+
+		for (end = at + 1; end < q->pieces && q->out[end].iov_base != v + 1; end++)
+			;
+		if (take(q, &q->out[at], end - at))
+			continue;
+		count(&q->unsaid);
+		drop_instead(v, &q->out[at]);
+		take(q, &q->out[at], 1);
+	}
+}
+
+/* What was collected, and after it the drops, in a verdict for all that are left up to the last of them. */
+static void say(struct uvs_nfq *q)
+{
+	if (q->drops) {
+		struct said *v = &q->said[q->saying++];
+
+		q->pieces += compose(q, v, &q->out[q->pieces], q->drop_id, NF_DROP, NULL, 0, 0, 0);
+		if (q->drops > 1)
+			v->nlh.nlmsg_type = NFNL_SUBSYS_QUEUE << 8 | NFQNL_MSG_VERDICT_BATCH;
+	}
+	if (q->saying && !take(q, q->out, q->pieces))
+		say_each(q);
+	q->saying = q->pieces = q->bytes = q->drops = 0;
+}
+
+/* What became of a frame that was not sent, as of one of the hook path (Egress._failed() of uvs/egress). */
+static void refused(struct uvs_nfq *q, struct uvs_fastpath *f, const struct uvs_frame *frame)
+{
+	const int err = frame->err, gone = err == ENETDOWN || err == ENXIO || err == ENODEV;
+
+	count(&q->refused);
+	uvs_fastpath_count(f, gone ? UVS_WHY_NO_ROUTE : UVS_WHY_SEND);
+	if (err != ENOBUFS && err != EAGAIN)
+		atomic_store(&q->refusal, (uint64_t)frame->way.nexthop.index << 32 | (uint32_t)err);
+}
+
+static void send_frames(struct uvs_nfq *q, struct uvs_fastpath *f, struct uvs_inject *s)
+{
+	uint32_t i;
+
+	if (!q->frames)
+		return;
+	uvs_inject_frames(s, q->frame, q->frames);
+	for (i = 0; i < q->frames; i++) {
+		if (q->frame[i].err)
+			refused(q, f, &q->frame[i]);
+	}
+	q->frames = 0;
+}
+
+static void collect(struct uvs_nfq *q, uint32_t id, uint32_t verdict, const uint8_t *data, uint32_t len)
+{
+	if (q->saying == BATCH || q->bytes + len > SAY_MAX)
+		say(q);
+	q->pieces += compose(q, &q->said[q->saying++], &q->out[q->pieces], id, verdict, data, len, 0, 0);
+	q->bytes += len;
+}
+
+/* One verdict does for many if nobody else's packet is among them. */
+static void drop(struct uvs_nfq *q, uint32_t id)
+{
+	if (atomic_load_explicit(&q->open, memory_order_acquire)) {
+		collect(q, id, NF_DROP, NULL, 0);
+		return;
+	}
+	q->drops++;
+	q->drop_id = id;
 }
 
 /* ------------------------------------------------------------------- what comes in */
@@ -253,71 +314,161 @@ static int read_message(const uint8_t *msg, size_t len, struct uvs_queued *p, ui
 	return p->hook != 0;
 }
 
-uint32_t uvs_nfq_receive(struct uvs_nfq *q, uint32_t rate)
+static int receive(struct uvs_nfq *q, const struct uvs_fastpath *f, uint32_t budget)
 {
 	uint32_t i, room;
 	int n;
 
-	if (q->at < q->received) /* something went wrong before they were done */
-		return q->received - q->at;
 	for (i = 0; i < q->received; i++) /* nobody may touch what stood there; the kernel may */
 		uvs_packet_buffer(q->packet[i], &room);
 	q->received = q->at = 0;
-	n = recvmmsg(q->fd, q->in, BATCH, MSG_DONTWAIT, NULL);
+	n = recvmmsg(q->fd, q->in, budget < BATCH ? budget : BATCH, MSG_DONTWAIT, NULL);
 	if (n <= 0)
 		return 0;
-	q->now = uvs_now(rate);
+	q->now = uvs_now(f->clock_rate);
 	q->received = (uint32_t)n;
-	return q->received;
+	q->unread = -1;
+	return n;
 }
 
-/* One message; true: it is for the hook path. */
-static int one(struct uvs_nfq *q, struct uvs_fastpath *f, uint32_t i, struct uvs_queued *slow)
+/* May the datagram have come in fragments whose heads nobody looked at yet?  They came before it. */
+static int in_doubt(struct uvs_nfq *q, const struct uvs_fastpath *f, const struct uvs_packet *p, uint8_t hook)
+{
+	if (hook != UVS_LOCAL_IN || p->iph.protocol == IPPROTO_TCP)
+		return 0;
+	if (q->unread < 0) {
+		struct pollfd fds[2] = {
+			{ .fd = __atomic_load_n(&f->fragments[0], __ATOMIC_RELAXED), .events = POLLIN },
+			{ .fd = __atomic_load_n(&f->fragments[1], __ATOMIC_RELAXED), .events = POLLIN }
+		};
+
+		q->unread = poll(fds, 2, 0) > 0;
+	}
+	return q->unread;
+}
+
+/* Into the ring; false: there is no room. */
+static int give(struct uvs_nfq *q, struct uvs_packet *p, const struct uvs_queued *slow)
+{
+	const struct slow_head head = { *slow };
+	uint8_t *to = ring_reserve(&q->ring, (uint32_t)sizeof(head) + slow->len);
+
+	if (!to)
+		return 0;
+	if (p)
+		uvs_csum_finish(p);
+	memcpy(to, &head, sizeof(head));
+	memcpy(to + sizeof(head), slow->data, slow->len);
+	atomic_fetch_add_explicit(&q->open, 1, memory_order_acq_rel);
+	ring_commit(&q->ring);
+	count(&q->slow);
+	return 1;
+}
+
+/* One message; false: it has to wait, for room before the hook path. */
+static int one(struct uvs_nfq *q, struct uvs_fastpath *f, uint32_t i)
 {
 	const uint8_t *msg = q->in_iov[i].iov_base;
 	struct uvs_packet *p = q->packet[i];
+	struct uvs_queued slow;
 	struct uvs_way way;
 	uint32_t caplen, info;
-	int why;
+	int step = UVS_STEP_SLOW, read = 0;
 
-	if (!read_message(msg, q->in[i].msg_len, slow, &caplen, &info))
-		return 0;
-	q->info.packets++;
-	q->info.lost += slow->id - q->last_id - 1;
-	q->last_id = slow->id;
-	if (q->in[i].msg_hdr.msg_flags & MSG_TRUNC || caplen > slow->len || !slow->len) {
-		q->info.cut++;
-		collect(q, slow->id, NF_DROP, NULL, 0, 0, 0);
-		return 0;
-	}
-	why = uvs_packet_at(p, (uint32_t)(slow->data - msg), slow->len, slow->mark);
-	slow->len = p->len; /* no more than the datagram */
-	if (why)
+	if (!read_message(msg, q->in[i].msg_len, &slow, &caplen, &info))
 		return 1;
-	p->indev = slow->indev;
-	p->partial = !!(info & NFQA_SKB_CSUMNOTREADY) && p->iph.protocol == IPPROTO_TCP;
-	p->gso = slow->gso = !!(info & NFQA_SKB_GSO) && p->iph.protocol == IPPROTO_TCP;
-	switch (uvs_fastpath(f, p, slow->hook, q->now, &way)) {
-	case UVS_STEP_SLOW: uvs_csum_finish(p); return 1;
-	case UVS_STEP_ACCEPT: collect(q, slow->id, NF_ACCEPT, NULL, 0, 0, 0); break;
-	case UVS_STEP_REWRITTEN: collect(q, slow->id, NF_ACCEPT, p->data, p->len, 0, 0); break;
+	if (q->in[i].msg_hdr.msg_flags & MSG_TRUNC || caplen > slow.len || !slow.len) {
+		count(&q->cut);
+		drop(q, slow.id);
+		goto done;
+	}
+	read = !uvs_packet_at(p, (uint32_t)(slow.data - msg), slow.len, slow.mark);
+	slow.len = p->len; /* no more than the datagram */
+	if (read) {
+		p->partial = !!(info & NFQA_SKB_CSUMNOTREADY) && p->iph.protocol == IPPROTO_TCP;
+		p->gso = slow.gso = !!(info & NFQA_SKB_GSO) && p->iph.protocol == IPPROTO_TCP;
+		p->indev = slow.indev;
+		if (!in_doubt(q, f, p, slow.hook))
+			step = uvs_fastpath(f, p, slow.hook, q->now, &way);
+	}
+	switch (step) {
+	case UVS_STEP_SLOW:
+		if (!give(q, read ? p : NULL, &slow))
+			return 0;
+		break;
+	case UVS_STEP_ACCEPT: collect(q, slow.id, NF_ACCEPT, NULL, 0); break;
+	case UVS_STEP_REWRITTEN: collect(q, slow.id, NF_ACCEPT, p->data, p->len); break;
 	case UVS_STEP_SEND:
 		q->frame[q->frames++] = (struct uvs_frame){ p, way, 0 };
-		collect(q, slow->id, NF_DROP, NULL, 0, 0, 0);
+		drop(q, slow.id);
 		break;
 	}
-	q->info.fast++;
-	return 0;
+	if (step != UVS_STEP_SLOW)
+		count(&q->fast);
+done:
+	count(&q->packets);
+	if (slow.id != q->last_id + 1)
+		atomic_fetch_add(&q->lost, slow.id - q->last_id - 1);
+	q->last_id = slow.id;
+	return 1;
 }
 
-int uvs_nfq_run(struct uvs_nfq *q, struct uvs_fastpath *f, const struct uvs_inject *s,
-		struct uvs_queued *slow)
+uint32_t uvs_nfq_step(struct uvs_nfq *q, struct uvs_fastpath *f, struct uvs_inject *s, uint32_t budget)
 {
-	int found = 0;
+	uint32_t before;
 
-	while (!found && q->at < q->received)
-		found = one(q, f, q->at++, slow);
+	if (q->at == q->received && !receive(q, f, budget))
+		return 0;
+	before = q->at;
+	while (q->at < q->received && one(q, f, q->at))
+		q->at++;
+	atomic_store(&q->full, q->at < q->received);
 	send_frames(q, f, s);
 	say(q);
-	return found;
+	return q->at - before;
+}
+
+uint32_t uvs_nfq_open(const struct uvs_nfq *q)
+{
+	return atomic_load(&q->open);
+}
+
+int uvs_nfq_full(const struct uvs_nfq *q)
+{
+	return atomic_load(&q->full);
+}
+
+/* -------------------------------------------------------------------- the hook path */
+
+int uvs_nfq_slow(struct uvs_nfq *q, struct uvs_queued *slow)
+{
+	const uint8_t *at = ring_first(&q->ring);
+	struct slow_head head;
+
+	if (!at)
+		return 0;
+	memcpy(&head, at, sizeof(head));
+	*slow = head.packet;
+	slow->data = at + sizeof(head);
+	return 1;
+}
+
+void uvs_nfq_verdict(struct uvs_nfq *q, uint32_t verdict, const uint8_t *data, uint32_t len, int set_mark,
+		     uint32_t mark)
+{
+	struct iovec pieces[3];
+	struct uvs_queued slow;
+	struct said v;
+	uint32_t n;
+
+	if (!uvs_nfq_slow(q, &slow))
+		return;
+	n = compose(q, &v, pieces, slow.id, verdict, data, len, set_mark, mark);
+	if (!take(q, pieces, n)) {
+		count(&q->unsaid_slow);
+		drop_instead(&v, pieces);
+		take(q, pieces, 1);
+	}
+	ring_pop(&q->ring);
+	atomic_fetch_sub(&q->open, 1);
 }

@@ -58,46 +58,72 @@ void uvs_inject_frames(struct uvs_inject *s, struct uvs_frame *frames, uint32_t 
 
 /* ------------------------------------------------------------------- NFQUEUE */
 
-/* A queue of packets (linux/netfilter/nfnetlink_queue.h) on a netlink socket that owns it. */
+/* A queue of packets (linux/netfilter/nfnetlink_queue.h) on a netlink socket that owns it.  One thread takes what
+ * comes (uvs_nfq_step), one, the same or another, does what the fast path leaves to the hook path
+ * (uvs_nfq_slow, uvs_nfq_verdict). */
 struct uvs_nfq;
 
-/* A packet for the hook path.  `data` is valid, and a verdict due, until the next call of
- * uvs_nfq_run(). */
+/* A packet for the hook path. */
 struct uvs_queued {
 	const uint8_t *data; /* IP datagram */
 	uint32_t len, id, mark;
 	int32_t indev; /* input interface, 0: none */
-	uint8_t hook;  /* NF_INET_* */
-	uint8_t gso;   /* it stands for several segments */
+	uint8_t hook; /* NF_INET_* */
+	uint8_t gso; /* it stands for several segments */
 };
 
 struct uvs_nfq_info {
 	uint64_t packets; /* handed over */
-	uint64_t fast;    /* of them, done without the hook path */
-	uint64_t lost;    /* never handed over: gaps in their ids */
-	uint64_t cut;     /* dropped: not the whole packet was handed over */
+	uint64_t fast; /* of them, done without the hook path */
+	uint64_t slow; /* of them, given to the hook path */
+	uint64_t lost; /* never handed over: gaps in their ids */
+	uint64_t cut; /* dropped: not the whole packet was handed over */
 	uint64_t refused; /* dropped: the kernel would not send them */
-	uint64_t unsaid;  /* dropped: the kernel did not take the verdict */
-	uint32_t nexthop; /* last one that refused a packet for good, 0: none */
-	int32_t err;      /* why: errno */
+	uint64_t unsaid; /* dropped: the kernel did not take the verdict */
 };
 
-/* `fd`: non-blocking.  NULL: no memory. */
+#define UVS_NFQ_BATCH 64
+
+/* `fd`: non-blocking, open for as long as this is used.  NULL: no memory. */
 struct uvs_nfq *uvs_nfq_new(int fd, uint16_t queue);
 void uvs_nfq_free(struct uvs_nfq *q);
-struct uvs_nfq_info *uvs_nfq_info(struct uvs_nfq *q);
+void uvs_nfq_info(const struct uvs_nfq *q, struct uvs_nfq_info *info);
+/* Why the last packet that was refused for good was (errno, 0: none since the last call), and its next hop. */
+int uvs_nfq_refusal(struct uvs_nfq *q, uint32_t *nexthop);
 
-/* Take the next batch of what waits, unless something of the last one is left; never blocks.  It came now, by the
- * clock of `rate`.  How many are to be done, 0: none. */
-uint32_t uvs_nfq_receive(struct uvs_nfq *q, uint32_t rate);
-/* Do what the fast path can of the batch.  1: *slow is one for the hook path; say its verdict and call again,
- * packets keep their order.  0: the batch is done. */
-int uvs_nfq_run(struct uvs_nfq *q, struct uvs_fastpath *f, const struct uvs_inject *s,
-		struct uvs_queued *slow);
-/* NF_ACCEPT or NF_DROP for packet `id`, with another payload if `len` is not 0 (at most UVS_NFQ_PAYLOAD),
+/* Take up to `budget` (UVS_NFQ_BATCH) of the packets that wait, or what is left of the last batch, and do what the
+ * fast path can; never blocks.  How many were done or given to the hook path; 0: none waits, or there is no
+ * room for more before the hook path (uvs_nfq_full). */
+uint32_t uvs_nfq_step(struct uvs_nfq *q, struct uvs_fastpath *f, struct uvs_inject *s, uint32_t budget);
+/* Is a packet in hand that has no room before the hook path? */
+int uvs_nfq_full(const struct uvs_nfq *q);
+/* Packets that the hook path was given and has not said a verdict for. */
+uint32_t uvs_nfq_open(const struct uvs_nfq *q);
+
+/* The packet whose turn on the hook path it is, 0: none.  It stays until its verdict is said, and `data` with it. */
+int uvs_nfq_slow(struct uvs_nfq *q, struct uvs_queued *slow);
+/* NF_ACCEPT or NF_DROP for that packet, with another payload if `len` is not 0 (at most UVS_NFQ_PAYLOAD),
  * with another mark if `set_mark`. */
 #define UVS_NFQ_PAYLOAD 65531
-void uvs_nfq_verdict(struct uvs_nfq *q, uint32_t id, uint32_t verdict, const uint8_t *data, uint32_t len,
-		     int set_mark, uint32_t mark);
+void uvs_nfq_verdict(struct uvs_nfq *q, uint32_t verdict, const uint8_t *data, uint32_t len, int set_mark,
+		     uint32_t mark);
+
+/* ------------------------------------------------------------------- workers */
+
+/* A thread that serves some queues, with packet sockets of its own. */
+struct uvs_worker;
+
+/* What sort of packets comes to a queue.  SYN: with a budget while the others have something to do. */
+#define UVS_QUEUE_SYN 1
+
+/* `mark`: of what it sends; `wake`: an eventfd, written when packets wait for the hook path.  NULL with errno. */
+struct uvs_worker *uvs_worker_new(struct uvs_fastpath *f, uint32_t mark, int wake);
+/* Before it starts; queues that come first are served first.  0 or negative errno. */
+int uvs_worker_add(struct uvs_worker *w, struct uvs_nfq *q, int fd, uint32_t flags);
+int uvs_worker_start(struct uvs_worker *w); /* 0 or negative errno */
+/* There may be room before the hook path again. */
+void uvs_worker_kick(struct uvs_worker *w);
+void uvs_worker_stop(struct uvs_worker *w); /* waits for the batch at hand */
+void uvs_worker_free(struct uvs_worker *w); /* not its queues */
 
 #endif

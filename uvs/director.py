@@ -10,6 +10,7 @@ import logging
 import os
 import random
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from uvs.control.server import Server
 from uvs.diverted import Diverted
 from uvs.egress import Egress, FragmentWatch
 from uvs.egress.fragments import FORGET_S
-from uvs.engine.core import Conn, FastPath, Table, Why, clock
+from uvs.engine.core import Conn, Fast, FastPath, Table, Why, clock
 from uvs.errors import UserError
 from uvs.ipvs.estimator import ROW_NS
 from uvs.ipvs.hooks import nf_hook, set_fast
@@ -34,9 +35,9 @@ from uvs.ipvs.spec import QueueRow
 from uvs.ipvs.unreachable import no_neighbour
 from uvs.netfilter.diversion import Diversion
 from uvs.netfilter.driver import Marked, with_kernels
-from uvs.netfilter.native import NativeDriver
+from uvs.netfilter.native import NativeDriver, QueueSpec
 from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
-from uvs.netfilter.plan import Class, one_queue
+from uvs.netfilter.plan import Class, one_queue, queues_by_class
 from uvs.netfilter.tool import NetfilterError
 from uvs.systemd import notify
 
@@ -46,7 +47,9 @@ MARK = 0x4000_0000  # the bit that says "sent by uvs"
 CONN_MAX = 1 << 28  # RECORDS_MAX, csrc/table.h
 LOOPBACK = 1  # index of its device (LOOPBACK_IFINDEX, include/net/flow.h)
 FLUSHES = 32  # of the rules a second, for single connections
-DRIVERS = ("netfilterqueue", "native")
+DRIVERS = ("native", "netfilterqueue")
+WORKERS_MAX = 64
+URGENCY = (Class.REPLY, Class.REQUEST, Class.OTHER, Class.SYN)  # what is served first
 TICK_S, SECOND_S = 0.1, 1.0
 SWITCH_S = 0.0005  # for so long the thread that changes rules may keep the interpreter from packets
 
@@ -69,10 +72,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--driver",
         choices=DRIVERS,
         default=os.environ.get("UVS_DRIVER") or DRIVERS[0],
-        help="netfilterqueue: every packet through Python; native: known connections without it "
+        help="native: known connections without Python; netfilterqueue: every packet through it "
         f"(default $UVS_DRIVER or {DRIVERS[0]})",
     )
-    parser.add_argument("--queue-num", type=int, default=0, metavar="N", help="NFQUEUE number (default 0)")
+    parser.add_argument(
+        "--queue-num",
+        type=int,
+        default=0,
+        metavar="N",
+        help="NFQUEUE number, the first of four times --queues (default 0)",
+    )
+    parser.add_argument(
+        "--queues",
+        type=int,
+        default=1,
+        metavar="N",
+        help="threads that take packets, each with queues of its own (default 1)",
+    )
     parser.add_argument(
         "--conn-max", type=int, default=1 << 20, metavar="N", help="connections at most (default 1048576)"
     )
@@ -107,7 +123,9 @@ def main(args: argparse.Namespace) -> int:
     logging.basicConfig(format="uvs: %(message)s", level=logging.INFO)
     if args.driver not in DRIVERS:  # a default is not checked
         raise UserError(f"UVS_DRIVER is {' or '.join(DRIVERS)}, not {args.driver}", 2)
-    most = 65535 - (args.driver == "native")  # it takes the next one too
+    if not 1 <= args.queues <= WORKERS_MAX:
+        raise UserError(f"--queues takes 1..{WORKERS_MAX}, not {args.queues}", 2)
+    most = 65536 - (len(Class) * args.queues if args.driver == "native" else 1)
     if not 0 <= args.queue_num <= most:
         raise UserError(f"--queue-num takes 0..{most}, not {args.queue_num}", 2)
     if not 1 <= args.conn_max <= CONN_MAX:
@@ -123,6 +141,7 @@ def main(args: argparse.Namespace) -> int:
     director = Director(
         driver=args.driver,
         queue=args.queue_num,
+        workers=args.queues,
         socket_path=args.socket or default_socket(),
         state_dir=state_dir,
         saved_dir=saved_dir,
@@ -163,10 +182,12 @@ class Director:
         saved_dir: Path | None = None,
         restore_at_boot: bool = False,
         driver: str = DRIVERS[0],
+        workers: int = 1,
         clock_rate: int = 1,
     ) -> None:
         self.driver_name = driver
-        self.queue = queue
+        self.queue, self.workers = queue, workers
+        self.queues = queues_by_class(queue, workers) if driver == "native" else one_queue(queue)
         self.socket_path = socket_path
         self.state_dir = state_dir
         self.saved_dir = saved_dir or state_dir
@@ -176,6 +197,8 @@ class Director:
         self.clock_rate = clock_rate
         self.clock = clock(clock_rate)
         self.skb = Skb()
+        self.fastpath: FastPath | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._flushes = 0
         self._rules: asyncio.Task[None] | None = None
         self._undo = contextlib.ExitStack()
@@ -232,14 +255,13 @@ class Director:
         for message in self.keeper.restore():
             log.warning("%s", message)
 
-        self._open_drivers()
+        self._open_driver()
         self.ipvs.queues = self._queues
         self.ipvs.unresolved = egress.unresolved
-        server = Server(self.ipvs, self.socket_path, self._commit, self.access)
+        server = Server(self.ipvs, self.socket_path, self._commit, self.access, self._refresh)
         server.start(loop)
         self._undo.callback(server.close)
-        queues = one_queue(self.drivers[-1].queue) | {Class.OTHER: range(self.queue, self.queue + 1)}
-        self.diversion = Diversion(queues, MARK, MARK, os.environ.get("UVS_BACKEND"))
+        self.diversion = Diversion(self.queues, MARK, MARK, os.environ.get("UVS_BACKEND"))
         self.diverted = Diverted(self.ipvs.services, self.diversion)
         self.diverted.adopt()
         self.ipvs.answers_from = self._answers_from
@@ -249,12 +271,13 @@ class Director:
             log.warning("%s", warning)
         self.keeper.begin(loop)
 
-        for fd, ready in (
-            *((driver.fileno(), driver.run) for driver in self.drivers),
-            (egress.fileno(), egress.events),
-        ):
+        for fd, ready in ((self.driver.fileno(), self.driver.run), (egress.fileno(), self._egress_events)):
             loop.add_reader(fd, ready)
             self._undo.callback(loop.remove_reader, fd)
+        if self.fastpath is not None:
+            self._watch_fragments(loop)
+        self._refresh()
+        self.driver.start()
         for period, work in (
             (TICK_S, self._tick),
             (SECOND_S, self._second),
@@ -263,41 +286,45 @@ class Director:
         ):
             self._undo.callback(every(loop, period, work))
 
-    def _open_drivers(self) -> None:
-        """The queues: one for all; of the native driver one more for TCP, in packets of many segments."""
-        self.drivers: list[NetfilterQueueDriver | NativeDriver] = []
+    def _open_driver(self) -> None:
         if self.driver_name != "native":
-            self._add_driver(NetfilterQueueDriver(self.queue, self._packet))
+            self.driver: NetfilterQueueDriver | NativeDriver = NetfilterQueueDriver(self.queue, self._packet)
+            self._undo.callback(self.driver.close)
             return
         self.fastpath = FastPath(self.ipvs.table, self.egress.nexthops, self.clock_rate)
+        self._undo.callback(self.fastpath.close)
         self.fragments.sizes.count = self.fastpath.fragmented
-        for queue, gso in ((self.queue, False), (self.queue + 1, True)):
-            self._add_driver(
-                NativeDriver(
-                    queue, self._packet, self.fastpath, self.egress.injector,
-                    self._begin_batch, self._end_batch, gso=gso,
-                )
-            )  # fmt: skip
-
-    def _add_driver(self, driver: NetfilterQueueDriver | NativeDriver) -> None:
-        self.drivers.append(driver)
-        self._undo.callback(driver.close)
+        workers = [
+            [
+                QueueSpec(self.queues[each][i], each.name.lower(), each != Class.OTHER, each == Class.SYN)
+                for each in URGENCY
+            ]
+            for i in range(self.workers)
+        ]
+        self.driver = NativeDriver(workers, self._packet, self.fastpath, MARK, self.egress.refused)
+        self._undo.callback(self.driver.close)
+        self.ipvs.settle = self._settle
 
     def _queues(self) -> list[QueueRow]:
-        return with_kernels(each.counters() for each in self.drivers)
+        return with_kernels(self.driver.counters())
 
     # ---- packets
 
-    def _begin_batch(self) -> None:
-        """What the fast path has to leave to the hook path now; fragments came before their datagrams."""
-        self.fragments.drain_all()
-        set_fast(self.ipvs, self.fastpath)
-        self.fastpath.whole = self.egress.smallest_mtu
+    def _refresh(self) -> None:
+        """What the fast path has to leave to the hook path now; after whatever may have changed that."""
+        if self.fastpath is None:
+            return
+        try:
+            set_fast(self.ipvs, self.fastpath, self.egress.smallest_mtu)
+        except OSError as error:  # the kernel does not tell its rules of routing
+            if self.fastpath.flags != Fast.OFF:
+                log.error("the fast path is off: %s", error)
+            self.fastpath.flags = Fast.OFF
 
-    def _end_batch(self, refusal: tuple[int, int] | None) -> None:
-        self.fastpath.take_counts(self.ipvs.why)
-        if refusal:
-            self.egress.refused(refusal[0])
+    def _settle(self) -> None:
+        """Counts of the fast path become those of everything."""
+        if self.fastpath is not None:
+            self.fastpath.take_counts(self.ipvs.why)
 
     def _packet(self, hook: int, data: bytes, mark: int, indev: int, gso: bool) -> bool | bytes | Marked:
         skb = self.skb
@@ -325,11 +352,24 @@ class Director:
         return self.fragments.largest(head, self.egress.link_mtu(indev) if indev > LOOPBACK else 0)
 
     def _services_changed(self, event: str, svc: Service, dest: Dest | None) -> None:
-        if event == "add_service":
-            try:
-                self.fragments.watch(svc.key.af)
-            except OSError as error:
-                log.warning("fragments are not watched, large IPv6 datagrams may be refused: %s", error)
+        if event != "add_service" or svc.key.af in self.fragments.filenos:
+            return
+        try:
+            self.fragments.watch(svc.key.af)
+        except OSError as error:
+            log.warning("fragments are not watched, large IPv6 datagrams may be refused: %s", error)
+            return
+        if self._loop is not None:
+            self._watch_fragments(self._loop)
+
+    def _watch_fragments(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Heads of fragments are looked at as they come: until then the fast path takes no datagram."""
+        assert self.fastpath is not None
+        self._loop, filenos = loop, self.fragments.filenos
+        self.fastpath.watch(filenos.get(socket.AF_INET, -1), filenos.get(socket.AF_INET6, -1))
+        for af, fd in filenos.items():
+            loop.add_reader(fd, self.fragments.drain, af)
+            self._undo.callback(loop.remove_reader, fd)
 
     def _answers_from(self, cp: Conn) -> None:
         """Before the request leaves, so that the first reply is seen; unless that comes too often."""
@@ -356,13 +396,17 @@ class Director:
     def _tick(self) -> None:
         self.ipvs.expire_nodest_conns()
         self.ipvs.table.expire(self.clock())
-        self.egress.tick(
-            time.monotonic_ns()
-        )  # it waits for the kernel and for neighbours, whose time is no other
+        self.egress.tick(time.monotonic_ns())  # it waits for the kernel and for neighbours: their time
+        self._settle()
+        self._refresh()
+
+    def _egress_events(self) -> None:
+        self.egress.events()
+        self._refresh()
 
     def _second(self) -> None:
         now = self.clock()
-        self.ipvs.why[Why.CUT] = sum(each.cut for each in self.drivers)  # the drivers drop these itself
+        self.ipvs.why[Why.CUT] = sum(int(row["cut"] or 0) for row in self.driver.counters())  # dropped by it
         in_slices(self.ipvs.services.expiring_trash(now))
         self.ipvs.services.tick_schedulers(now)
         self.ipvs.defence.run(now, host.available_pages())

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-IO = {"inject", "nfq", "worker"}  # Linux I/O: a library of its own, as the shim's (preload*)
+IO = {"inject", "nfq", "ring", "worker"}  # Linux I/O: a library of its own, as the shim's (preload*)
 ENTRIES, RUNS = 1_000_000, 3
 
 

@@ -90,10 +90,10 @@ def test_taken_queue_socket_and_arena():
             status, said = Director(where / "b").ended()
             assert status == 1
             one_line(said, "queue 0", "--queue-num")
-            status, said = Director(where / "b", "--queue-num", "2", "--socket", str(first.socket)).ended()
+            status, said = Director(where / "b", "--queue-num", "4", "--socket", str(first.socket)).ended()
             assert status == 1
             one_line(said, "another director listens", "--socket")
-            status, said = Director(where / "b", "--queue-num", "2", "--state-dir", str(first.state)).ended()
+            status, said = Director(where / "b", "--queue-num", "4", "--state-dir", str(first.state)).ended()
             assert status == 1
             one_line(said, "in use by another director")
             assert rules() == before

@@ -33,8 +33,7 @@ class FastWorld(World):
             quick = route is not None and not route.local
             hop = NextHop(1, route.mtu, saddr=route.saddr, learned=route.learned) if route and quick else None
             self.hops.put(index, hop, quick)
-        set_fast(self.ipvs, self.fastpath)
-        self.fastpath.whole = self.whole
+        set_fast(self.ipvs, self.fastpath, self.whole)
         if self.packet.load(bytes(packet), mark):
             return super().at(hook, packet, mark, indev, gso)
         self.packet.gso = gso

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from support.packets import CLIENT, CPORT, DPORT, SERVER, VIP, VPORT, packed
 from uvs.engine.core import AF_INET, DestFlag, FastPath, NextHop, NextHops, Table
-from uvs.engine.io import Injector, Queue, ffi
+from uvs.engine.io import BATCH, Injector, Queue, ffi
 from uvs.netfilter.nfnetlink import NFNL_SUBSYS_QUEUE, attribute, message
 
-PACKET, VERDICT = NFNL_SUBSYS_QUEUE << 8, NFNL_SUBSYS_QUEUE << 8 | 1
+PACKET, VERDICT, BATCH_VERDICT = (NFNL_SUBSYS_QUEUE << 8 | kind for kind in (0, 1, 3))
 PACKET_HDR, VERDICT_HDR, MARK, PAYLOAD, CAP_LEN, SKB_INFO = 1, 2, 3, 10, 13, 14
 CSUMNOTREADY, GSO = 1, 2  # NFQA_SKB_*
 LOCAL_IN, FORWARD, LOCAL_OUT = 1, 2, 3
@@ -54,11 +54,18 @@ class Kernel:
         hops = NextHops()
         hops.put(NEXT_HOP, hop or NextHop(1, 1500), True)
         self.fastpath = FastPath(self.table, hops)
-        self.queue = Queue(self.ours.fileno(), QUEUE, self.fastpath, injector or Closed())  # type: ignore[arg-type]
+        self.queue = Queue(self.ours.fileno(), QUEUE)
+        self.injector: Any = injector or Closed()
+        self.waiting: list[int] = []  # packets without a verdict
+
+    def step(self, budget: int = BATCH) -> int:
+        """A batch; how many packets."""
+        return self.queue.step(self.fastpath, self.injector, budget)
 
     def hand(self, number: int, data: bytes, hook: int = LOCAL_IN, more: bytes = b"") -> None:
         """A packet, as nfqnl_build_packet_message() puts it."""
         body = attribute(PACKET_HDR, struct.pack("!IHB", number, 0x800, hook)) + more
+        self.waiting.append(number)
         self.socket.send(message(PACKET, 0, AF_INET, QUEUE, body + attribute(PAYLOAD, data)))
 
     def said(self) -> list[Said]:
@@ -71,9 +78,15 @@ class Kernel:
                 return said
             while text:
                 length, kind = struct.unpack_from("=IH", text)
-                assert kind == VERDICT
+                assert kind in (VERDICT, BATCH_VERDICT)
                 assert struct.unpack_from("!H", text, 18) == (QUEUE,)
-                said.append(verdict(text[20:length]))
+                one = verdict(text[20:length])
+                for number in (
+                    [each for each in self.waiting if each <= one.id] if kind == BATCH_VERDICT else [one.id]
+                ):
+                    said.append(one._replace(id=number))
+                    if number in self.waiting:
+                        self.waiting.remove(number)
                 text = text[length + 3 & ~3 :]
 
     def close(self) -> None:

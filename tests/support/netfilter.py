@@ -18,10 +18,9 @@ import pytest
 
 from support.sandbox import Host, ip, sysctl, wait_for
 from uvs.engine.core import Fast, FastPath, NextHops, Table, checksum
-from uvs.engine.io import Injector
 from uvs.netfilter import Element
 from uvs.netfilter.driver import Handler
-from uvs.netfilter.native import NativeDriver
+from uvs.netfilter.native import NativeDriver, QueueSpec
 from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
 from uvs.netfilter.nfnetlink import has_net_admin
 
@@ -139,7 +138,9 @@ def open_driver(name: str, queue: int, handle: Handler) -> NetfilterQueueDriver 
         return NetfilterQueueDriver(queue, handle)
     fastpath = FastPath(Table(None, 1), NextHops())
     fastpath.flags = Fast.OFF
-    return NativeDriver(queue, handle, fastpath, Injector(0))
+    made = NativeDriver([[QueueSpec(queue)]], handle, fastpath, 0)
+    made.start()
+    return made
 
 
 class Tap:
@@ -157,6 +158,15 @@ class Tap:
         if self.answer and isinstance(self.answer, bytes):
             return data[:26] + b"\0\0" + self.answer  # of IPv4 and UDP, without a checksum
         return self.answer
+
+    def count(self, name: str) -> int:
+        """One of the driver's counters, of all its queues."""
+        return sum(int(row[name] or 0) for row in self.driver.counters())
+
+    @property
+    def socket(self) -> socket.socket:
+        """The first queue's."""
+        return self.driver._queues[0].socket if isinstance(self.driver, NativeDriver) else self.driver._socket
 
     @staticmethod
     def is_udp(data: bytes) -> bool:

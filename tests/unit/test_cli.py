@@ -12,8 +12,10 @@ WRONG = [
     ("-x", "-x"),
     ("run --queue-num x", "--queue-num"),
     ("run --driver netfilterqueue --queue-num 65536", "0..65535"),
-    ("run --driver native --queue-num 65535", "0..65534"),  # it takes two
-    ("run --queue-num -1", "0..65535"),
+    ("run --driver native --queue-num 65533", "0..65532"),  # it takes four
+    ("run --queues 3 --queue-num 65530", "0..65524"),
+    ("run --queues 0", "--queues takes 1..64"),
+    ("run --queue-num -1", "0..65532"),
     ("run --conn-max 0", "--conn-max takes 1..268435456, not 0"),
     ("run --conn-max 99999999999999999999", "--conn-max takes 1..268435456"),
     ("run --driver x", "--driver"),

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import Mock, PropertyMock
 
 import pytest
 from support.world import World
@@ -14,7 +14,7 @@ from support.world import World
 from uvs.control.credentials import Access
 from uvs.director import Director, _explain
 from uvs.egress import FragmentWatch
-from uvs.engine.core import FastPath, NextHops, Table, Why
+from uvs.engine.core import Fast, FastPath, NextHops, Table, Why
 from uvs.netfilter.tool import NetfilterError
 
 
@@ -38,7 +38,8 @@ def test_packets_that_the_queue_cut_are_counted_by_their_reason():
     director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1, access=Access())
     director.ipvs = Mock(why=[0] * len(Why), icmp_limit={2: Mock(), 10: Mock()})
     director.ipvs.services.expiring_trash.return_value = ()
-    director.diverted, director.diversion, director.drivers = Mock(), Mock(), [Mock(cut=3)]
+    director.diverted, director.diversion, director.driver = Mock(), Mock(), Mock()
+    director.driver.counters.return_value = [{"cut": 1}, {"cut": 2}]
     director.diverted.releasing.return_value = ()
     director.keeper = Mock()
     director._rules = Mock(done=lambda: False)
@@ -51,8 +52,19 @@ def test_what_the_fast_path_knows_of_fragments():
     director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1, access=Access())
     director.fragments, director.fastpath = FragmentWatch(), FastPath(Table(None, 1), NextHops())
     director.ipvs, director.egress = World().ipvs, Mock(smallest_mtu=1500)
-    director._begin_batch()
-    assert (director.fastpath.flags, director.fastpath.whole) == (0, 1500)
+    director._refresh()
+    assert (director.fastpath.flags, director.fastpath.whole) == (Fast.REUSE, 1500)
+
+
+def test_rules_of_routing_that_the_kernel_does_not_tell(caplog):
+    """Every packet goes by the hook path then, and that is said."""
+    director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1, access=Access())
+    director.fastpath, director.ipvs = FastPath(Table(None, 1), NextHops()), World().ipvs
+    director.egress = Mock()
+    type(director.egress).smallest_mtu = PropertyMock(side_effect=OSError("no"))
+    director._refresh()
+    assert director.fastpath.flags == Fast.OFF
+    assert "the fast path is off: no" in caplog.text
 
 
 def test_a_flow_keeps_its_label_and_its_port():
@@ -60,7 +72,8 @@ def test_a_flow_keeps_its_label_and_its_port():
     director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1, access=Access())
     director.ipvs = Mock(why=[0] * len(Why), icmp_limit={2: Mock(), 10: Mock()}, flow_seed=7)
     director.ipvs.services.expiring_trash.return_value = ()
-    director.diverted, director.diversion, director.drivers = Mock(), Mock(), []
+    director.diverted, director.diversion, director.driver = Mock(), Mock(), Mock()
+    director.driver.counters.return_value = []
     director.diverted.releasing.return_value = ()
     director.keeper = Mock()
     director._rules = Mock(done=lambda: False)

@@ -119,6 +119,7 @@ class Client:
                 closed = True
                 break
             self._work = self.server.dispatcher.answer(datagram, self.admin, self._answers)
+        self.server.handled()
         if self._changed is not None:
             long = time.monotonic() - self._changed > GATHER_S
             if drained or closed or long or self._too_much:
@@ -232,13 +233,18 @@ class Server:
     """Listens for control clients of one director.
 
     `commit` is awaited after every burst of requests that changed something, before they are
-    acknowledged.
+    acknowledged. `handled` is called after every burst, before any of it is answered.
     """
 
     def __init__(
-        self, ipvs: NetnsIpvs, path: str, commit: Callable[[], Awaitable[None]], access: Access | None = None
+        self,
+        ipvs: NetnsIpvs,
+        path: str,
+        commit: Callable[[], Awaitable[None]],
+        access: Access | None = None,
+        handled: Callable[[], None] = lambda: None,
     ) -> None:
-        self.path = path
+        self.path, self.handled = path, handled
         self.access = access or Access()
         self.commits = Commits(commit, self._committed)
         self.held: set[Client] = set()  # whose answers wait for a commit

@@ -139,6 +139,7 @@ class UvsFamily:
 
     def get_counters(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
         """Verdicts by reason."""
+        self.ipvs.settle()
         for why in Why:
             yield Cmd.GET_COUNTERS, extension.name(why.label) + extension.count(self.ipvs.why[why])
 

@@ -149,6 +149,7 @@ class FragmentWatch:
         self.sizes = Sizes()
         self._receive: dict[int, Callable[[int], bytes]] = {}
         self._sockets: list[socket.socket] = []
+        self.filenos: dict[int, int] = {}  # by family: readable while heads of fragments wait
 
     def watch(self, af: int) -> None:
         """Begin to watch a family, unless it is watched. OSError without the privilege for packet sockets."""
@@ -173,6 +174,7 @@ class FragmentWatch:
             while sock.recv(1):
                 pass
         self._sockets.append(sock)
+        self.filenos[af] = sock.fileno()
         self._receive[af] = sock.recv
 
     def largest(self, head: bytes, mtu: int = 0) -> int:
@@ -202,3 +204,4 @@ class FragmentWatch:
             sock.close()
         self._sockets.clear()
         self._receive.clear()
+        self.filenos.clear()

@@ -134,6 +134,7 @@ class FastPath:
         nexthops._c.table = table._t  # from now on its lock is theirs
         self._way = ffi.new("struct uvs_way *")
         self._why = ffi.new("uint64_t[]", lib.UVS_WHY_MAX)
+        self.watch()
 
     def close(self) -> None:
         """The table may be closed, the next hops live on."""
@@ -165,6 +166,14 @@ class FastPath:
     def tunnels(self, flow_seed: int, port_range: tuple[int, int], pmtu_disc: bool) -> None:
         """What outer headers are made of: `flow_seed` and [low, high) of gue's source ports; have they DF?"""
         lib.uvs_fastpath_tunnels(self._c, flow_seed, *port_range, pmtu_disc)
+
+    def set(self, flags: int, whole: int) -> None:
+        """`flags` and `whole` at once."""
+        lib.uvs_fastpath_set(self._c, flags, whole)
+
+    def watch(self, v4: int = -1, v6: int = -1) -> None:
+        """Sockets that heads of fragments come by (-1: none): while one is readable, datagrams are left."""
+        lib.uvs_fastpath_watch(self._c, v4, v6)
 
     def fragmented(self, ends: bytes, by: int) -> None:
         """`by` more datagrams from and to these addresses (both, packed) came in fragments."""

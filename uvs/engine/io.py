@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from uvs.engine import _io  # type: ignore[attr-defined]
@@ -16,6 +15,8 @@ from uvs.engine.fastpath import FastPath, NextHop
 
 ffi: Any = _io.ffi
 lib: Any = _io.lib
+
+BATCH: int = lib.UVS_NFQ_BATCH
 
 
 class Gso(enum.IntEnum):
@@ -85,47 +86,95 @@ class Queued(NamedTuple):
 class Queue:
     """The packets of one NFQUEUE (`csrc/nfq.c`) on a netlink socket that owns it.
 
-    What the fast path does is done; the others come out of `packets`, and each needs a `verdict`.
+    `step` does what the fast path can (a `Worker`'s thread calls it, or a test); the others come out of
+    `slow`, and each needs a `verdict` before the next comes.
     """
 
-    def __init__(self, fd: int, number: int, fastpath: FastPath, injector: Injector) -> None:
+    def __init__(self, fd: int, number: int) -> None:
         """`fd`: the socket, non-blocking, open for as long as this is used."""
         raw = lib.uvs_nfq_new(fd, number)
         if raw == ffi.NULL:
             raise MemoryError("no memory for a queue's buffers")
+        self.fd = fd
         self._c = ffi.gc(raw, lib.uvs_nfq_free)
-        self._info = lib.uvs_nfq_info(raw)
-        self._fastpath, self._injector = fastpath, injector
+        self._info = ffi.new("struct uvs_nfq_info *")
         self._slow = ffi.new("struct uvs_queued *")
+        self._nexthop = ffi.new("uint32_t *")
 
-    def receive(self) -> int:
-        """Take the next batch, or what is left of the last one: how many packets. Never blocks."""
-        return lib.uvs_nfq_receive(self._c, self._fastpath.clock_rate)  # type: ignore[no-any-return]
+    def step(self, fastpath: FastPath, injector: Injector, budget: int = BATCH) -> int:
+        """Take a batch, or what is left of the last one, and do what the fast path can: how many packets."""
+        return lib.uvs_nfq_step(self._c, fastpath._c, injector._c, budget)  # type: ignore[no-any-return]
 
-    def packets(self) -> Iterator[Queued]:
-        """Handle the batch; what the fast path leaves comes out, in order."""
-        c, slow, fastpath, inject = self._c, self._slow, self._fastpath._c, self._injector._c
-        while lib.uvs_nfq_run(c, fastpath, inject, slow):
-            data = bytes(ffi.buffer(slow.data, slow.len))
-            yield Queued(slow.id, slow.hook, data, slow.mark, slow.indev, bool(slow.gso))
+    @property
+    def full(self) -> bool:
+        """Is a packet in hand for which there is no room before the hook path?"""
+        return bool(lib.uvs_nfq_full(self._c))
 
-    def verdict(self, number: int, accept: bool, payload: bytes = b"", mark: int | None = None) -> None:
-        """NF_ACCEPT or NF_DROP for a packet; with another payload (PAYLOAD_MAX bytes) or mark."""
+    def slow(self) -> Queued | None:
+        """The packet whose turn on the hook path it is."""
+        slow = self._slow
+        if not lib.uvs_nfq_slow(self._c, slow):
+            return None
+        data = bytes(ffi.buffer(slow.data, slow.len))
+        return Queued(slow.id, slow.hook, data, slow.mark, slow.indev, bool(slow.gso))
+
+    def verdict(self, accept: bool, payload: bytes = b"", mark: int | None = None) -> None:
+        """NF_ACCEPT or NF_DROP for it; with another payload (PAYLOAD_MAX bytes) or mark."""
         lib.uvs_nfq_verdict(
-            self._c, number, accept, ffi.from_buffer(payload), len(payload), mark is not None, mark or 0
+            self._c, accept, ffi.from_buffer(payload), len(payload), mark is not None, mark or 0
         )
 
     @property
     def info(self) -> dict[str, int]:
         """Counters, by the names of `struct uvs_nfq_info`."""
-        return {name: getattr(self._info, name) for name in _COUNTERS}
+        lib.uvs_nfq_info(self._c, self._info)
+        return {name: getattr(self._info, name) for name in COUNTERS}
 
     def take_refusal(self) -> tuple[int, int] | None:
         """(next hop, errno) of the last packet that the kernel would not send for good, once."""
-        found = self._info.nexthop, self._info.err
-        self._info.nexthop = self._info.err = 0
-        return found if found[1] else None
+        err = lib.uvs_nfq_refusal(self._c, self._nexthop)
+        return (self._nexthop[0], err) if err else None
+
+
+class Worker:
+    """A thread of the engine that serves queues (`csrc/worker.c`); Python need not run for it to."""
+
+    def __init__(self, fastpath: FastPath, mark: int, wake: int) -> None:
+        """`mark`: of what it sends; `wake`: an eventfd, readable when packets wait for the hook path.
+
+        PermissionError without CAP_NET_RAW and CAP_NET_ADMIN.
+        """
+        self._c = lib.uvs_worker_new(fastpath._c, mark, wake)
+        if self._c == ffi.NULL:
+            self._c = None
+            raise OSError(ffi.errno, f"cannot start a worker: {os.strerror(ffi.errno)}")
+        self._kept: list[object] = [fastpath]
+
+    def add(self, queue: Queue, flags: int = 0) -> None:
+        """A queue more to serve, before it starts; `flags`: QUEUE_SYN."""
+        _check(lib.uvs_worker_add(self._c, queue._c, queue.fd, flags))
+        self._kept.append(queue)
+
+    def start(self) -> None:
+        """Begin."""
+        _check(lib.uvs_worker_start(self._c))
+
+    def kick(self) -> None:
+        """There may be room before the hook path again."""
+        lib.uvs_worker_kick(self._c)
+
+    def close(self) -> None:
+        """End the thread, after the batch that it has in hand."""
+        if self._c is not None:
+            lib.uvs_worker_free(self._c)
+            self._c = None
+
+
+def _check(err: int) -> None:
+    if err:
+        raise OSError(-err, os.strerror(-err))
 
 
 PAYLOAD_MAX: int = lib.UVS_NFQ_PAYLOAD
-_COUNTERS = ("packets", "fast", "lost", "cut", "refused", "unsaid")
+QUEUE_SYN: int = lib.UVS_QUEUE_SYN
+COUNTERS = ("packets", "fast", "slow", "lost", "cut", "refused", "unsaid")

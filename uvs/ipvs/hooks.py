@@ -101,9 +101,12 @@ def _ops(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
     return ip_vs_in(ipvs, skb) if verdict == NF_ACCEPT else verdict
 
 
-def set_fast(ipvs: NetnsIpvs, fastpath: FastPath) -> None:
-    """Tell the engine's fast path what sysctls, services, the host and the recorder are now."""
-    fastpath.flags = fast_flags(ipvs)
+def set_fast(ipvs: NetnsIpvs, fastpath: FastPath, whole: int) -> None:
+    """Tell the engine's fast path what sysctls, services, the host and the recorder are now.
+
+    `whole`: a longer datagram came in fragments, bytes.
+    """
+    fastpath.set(fast_flags(ipvs), whole)
     fastpath.tunnels(ipvs.flow_seed, ipvs.local_port_range, bool(ipvs.sysctl.pmtu_disc))
 
 

@@ -128,6 +128,7 @@ class NetnsIpvs:
         self.answers_from: Callable[[Conn], None] = lambda cp: None
         self.largest_fragment: Callable[[bytes, int], int] = lambda head, indev: 0  # see `frag_max` of `Skb`
         self.why: list[int] = [0] * len(Why)
+        self.settle: Callable[[], None] = lambda: None  # has what is counted elsewhere come into `why`
         self.queues: Callable[[], list[QueueRow]] = list  # what the queues have counted
         # Packets that wait for a next hop's link-layer address: now, and how many ever had to.
         self.unresolved: Callable[[], tuple[int, int]] = lambda: (0, 0)

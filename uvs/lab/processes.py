@@ -11,7 +11,7 @@ from uvs.lab.enter import Daemon
 from uvs.lab.namespaces import Lab
 from uvs.lab.topology import ECHO_PORT, GUE_PORT, HTTP_PORT, service
 
-RUN = ("run", "--driver", os.environ.get("UVS_DRIVER") or "netfilterqueue")
+RUN = ("run", "--driver", os.environ.get("UVS_DRIVER") or "native")
 # -P: the installed package, even if the command is typed in a checkout that is not built.
 PYTHON = (sys.executable, "-P", "-m")
 UVS = (*PYTHON, "uvs.cli")

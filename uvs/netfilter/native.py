@@ -1,129 +1,151 @@
-"""The engine's own queue driver: packets in batches, those of known connections without Python."""
+"""The engine's own queue driver: threads that take packets in batches, most of them without Python."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from uvs.engine.core import Fast, FastPath
-from uvs.engine.io import PAYLOAD_MAX, Injector, Queue, Queued
+from uvs.engine.core import FastPath
+from uvs.engine.io import PAYLOAD_MAX, QUEUE_SYN, Queue, Queued, Worker
 from uvs.ipvs.spec import QueueRow
 from uvs.netfilter import driver, nfnetlink
 from uvs.netfilter.diversion import queue_taken
 from uvs.netfilter.driver import QUEUE_LENGTH, Failures, Handler, Marked, is_cut
 from uvs.netfilter.tool import NetfilterError
 
-BUDGET = 1024  # packets before the event loop has its turn
-_DROP = False, b"", None
+BUDGET = 256  # packets on the hook path before the event loop has its turn
+# Of one queue before the next has its turn; of what opens connections, while others have packets.
+SHARE, SYN_SHARE = 32, 8
+
+
+class QueueSpec(NamedTuple):
+    """A queue: its number, what class of packets comes to it, and how it is served.
+
+    `gso`: TCP comes as it was sent or received, in packets of many segments; no other protocol may come to
+    such a queue, since nobody could tell where its packets are to be cut. `syn`: what opens connections,
+    which must not keep the packets of known ones waiting.
+    """
+
+    number: int
+    kind: str = "all"
+    gso: bool = False
+    syn: bool = False
+
+
+class _Queue:
+    """One of them, open."""
+
+    def __init__(self, spec: QueueSpec) -> None:
+        self.spec = spec
+        self.socket = _bind(spec.number, spec.gso)
+        self.socket.setblocking(False)
+        self.queue = Queue(self.socket.fileno(), spec.number)
+        self.cut = self.errors = 0
+
+    def counters(self) -> QueueRow:
+        """Its row of `NetnsIpvs.queues`, without the kernel's part."""
+        counted: QueueRow = {"queue": self.spec.number, "class": self.spec.kind, **self.queue.info}
+        return counted | {"cut": self.queue.info["cut"] + self.cut, "errors": self.errors}
 
 
 class NativeDriver:
-    """Owns one queue of this network namespace and answers every packet of it.
+    """Owns queues of this network namespace and answers every packet of them.
 
-    `handle` gets the packets that the fast path leaves to the hook path; `begin` and `end` are called around
-    each batch, once its packets have come, `end` with (next hop, errno) of the last packet that the fast path
-    could not send for good.
-    `gso`: TCP comes as it was sent or received, in packets of many segments; no other protocol may come to
-    such a queue, since nobody could tell where its packets are to be cut.
+    `workers`: for each thread the queues that it serves, most urgent first. What their fast path leaves comes
+    to `handle`, on the thread that calls `run`. `mark` is put on what they send.
+    `refused` is told of the next hop of packets that the kernel would not send for good.
     Raises NetfilterError from the constructor: no privilege, no NFQUEUE in this kernel, queue taken.
-    Counters as of `NetfilterQueueDriver`.
     """
 
     def __init__(
         self,
-        queue: int,
+        workers: Sequence[Sequence[QueueSpec]],
         handle: Handler,
         fastpath: FastPath,
-        injector: Injector,
-        begin: Callable[[], None] = lambda: None,
-        end: Callable[[tuple[int, int] | None], None] = lambda refusal: None,
-        gso: bool = False,
+        mark: int,
+        refused: Callable[[int], None] = lambda index: None,
     ) -> None:
-        self.queue = queue
-        self._gso = gso
-        self._handle, self._begin, self._end = handle, begin, end
+        self._handle, self._refused = handle, refused
         self._failures = Failures()
-        self._cut = 0
-        self._fastpath = fastpath
-        self._socket = _bind(queue, gso)
-        self._socket.setblocking(False)
-        self._queue = Queue(self._socket.fileno(), queue, fastpath, injector)
+        with contextlib.ExitStack() as undo:
+            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            undo.callback(os.close, self._wake)
+            opened: dict[QueueSpec, _Queue] = {}
+            for spec in sorted(spec for specs in workers for spec in specs):
+                opened[spec] = _Queue(spec)
+                undo.callback(opened[spec].socket.close)
+            self._queues = sorted(opened.values(), key=lambda each: (each.spec.syn, each.spec.number))
+            self._workers: list[Worker] = []
+            for specs in workers:
+                worker = Worker(fastpath, mark, self._wake)
+                undo.callback(worker.close)  # before a socket is
+                self._workers.append(worker)
+                for spec in specs:
+                    worker.add(opened[spec].queue, QUEUE_SYN if spec.syn else 0)
+            self._undo = undo.pop_all()
+
+    def start(self) -> None:
+        """Begin to take packets."""
+        for worker in self._workers:
+            worker.start()
 
     def fileno(self) -> int:
-        """Readable while packets wait."""
-        return self._socket.fileno()
+        """Readable while packets wait for `run`."""
+        return self._wake
 
     def run(self) -> None:
-        """Handle the packets that wait, at most a budget of them and a batch; never blocks."""
-        queue, left = self._queue, BUDGET
-        while left > 0 and (received := queue.receive()):
-            left -= received
-            self._prepare()
-            for packet in queue.packets():
-                queue.verdict(packet.id, *self._verdict(packet))
-            self._end(queue.take_refusal())
+        """Handle packets that the fast path left, at most a budget of them; never blocks."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        left, found = BUDGET, True
+        while found and left > 0:
+            found = False
+            for each in self._queues:
+                done = self._some(each, SYN_SHARE if each.spec.syn and found else SHARE)
+                left -= done
+                found = found or done > 0
+        if found:
+            os.eventfd_write(self._wake, 1)
+        if any(each.queue.full for each in self._queues):
+            for worker in self._workers:
+                worker.kick()
+        for each in self._queues:
+            if refusal := each.queue.take_refusal():
+                self._refused(refusal[0])
 
-    def _prepare(self) -> None:
-        try:
-            self._begin()
-        except Exception as error:  # the batch's packets are due all the same: each by the hook path
-            self._failures.add(error)
-            self._fastpath.flags = Fast.OFF
+    def _some(self, each: _Queue, share: int) -> int:
+        for done in range(share):
+            packet = each.queue.slow()
+            if packet is None:
+                return done
+            each.queue.verdict(*self._verdict(each, packet))
+        return share
 
-    def _verdict(self, packet: Queued) -> tuple[bool, bytes, int | None]:
+    def _verdict(self, each: _Queue, packet: Queued) -> tuple[bool, bytes, int | None]:
         if is_cut(packet.data):
-            self._cut += 1
+            each.cut += 1
             return _DROP
         try:
             return _spelled(self._handle(packet.hook, packet.data, packet.mark, packet.indev, packet.gso))
         except Exception as error:
+            each.errors += 1
             self._failures.add(error)
             return _DROP
 
     def close(self) -> None:
-        """Give the queue back; the kernel drops what still waits in it."""
-        self._socket.close()
+        """End the threads and give the queues back; the kernel drops what still waits in them."""
+        self._undo.close()
 
-    def counters(self) -> QueueRow:
-        """Its row of `NetnsIpvs.queues`, without the kernel's part."""
-        info = self._queue.info
-        return {
-            "queue": self.queue,
-            "class": "tcp" if self._gso else "other",
-            "packets": info["packets"],
-            "fast": info["fast"],
-            "slow": info["packets"] - info["fast"] - info["cut"],
-            "lost": info["lost"],
-            "cut": info["cut"] + self._cut,
-            "refused": info["refused"],
-            "unsaid": info["unsaid"],
-            "errors": self.errors,
-        }
+    def counters(self) -> list[QueueRow]:
+        """The rows of `NetnsIpvs.queues`, without the kernel's part."""
+        return [each.counters() for each in sorted(self._queues, key=lambda each: each.spec.number)]
 
-    @property
-    def packets(self) -> int:
-        return self._queue.info["packets"]
 
-    @property
-    def fast(self) -> int:
-        return self._queue.info["fast"]
-
-    @property
-    def lost(self) -> int:
-        return self._queue.info["lost"]
-
-    @property
-    def cut(self) -> int:
-        return self._queue.info["cut"] + self._cut
-
-    @property
-    def refused(self) -> int:
-        return self._queue.info["refused"]
-
-    @property
-    def errors(self) -> int:
-        return self._failures.count
+_DROP = False, b"", None
 
 
 def _bind(queue: int, gso: bool) -> socket.socket:

@@ -68,20 +68,25 @@ class NetfilterQueueDriver:
         """Packets dropped because the handler raised."""
         return self._failures.count
 
-    def counters(self) -> QueueRow:
+    def start(self) -> None:
+        """Nothing is to begin: packets are taken by `run`."""
+
+    def counters(self) -> list[QueueRow]:
         """Its row of `NetnsIpvs.queues`, without the kernel's part."""
-        return {
-            "queue": self.queue,
-            "class": "all",
-            "packets": self.packets,
-            "fast": 0,
-            "slow": self.packets,
-            "lost": self.lost,
-            "cut": self.cut,
-            "refused": 0,
-            "unsaid": 0,
-            "errors": self.errors,
-        }
+        return [
+            {
+                "queue": self.queue,
+                "class": "all",
+                "packets": self.packets,
+                "fast": 0,
+                "slow": self.packets,
+                "lost": self.lost,
+                "cut": self.cut,
+                "refused": 0,
+                "unsaid": 0,
+                "errors": self.errors,
+            }
+        ]
 
     def _bind(self, number: int) -> NetfilterQueue:
         driver.check(number)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.inet import IP, TCP
+from scapy.layers.sctp import SCTP, SCTPChunkData
 from support.kernel_queue import (
     CAP_LEN,
     CSUMNOTREADY,
@@ -34,6 +35,7 @@ from support.packets import CLIENT, CPORT, DPORT, SERVER, VIP, VPORT, half
 from support.world import dissect, sums_right
 
 from uvs.engine.core import AF_INET, NextHop, Why
+from uvs.engine.io import Queued
 from uvs.netfilter.nfnetlink import attribute, message
 
 
@@ -54,30 +56,104 @@ DATA = bytes(range(250)) * 12
 STRAY = tcp(SERVER, 9, CLIENT, 9)
 
 
+def slow(kernel: Kernel) -> list[Queued]:
+    """What came to the hook path; all of it is dropped."""
+    found = []
+    while packet := kernel.queue.slow():
+        found.append(packet)
+        kernel.queue.verdict(False)
+    return found
+
+
 def test_order(kernel: Kernel) -> None:
-    """What comes before a packet of the hook path is said before it, what comes behind it, behind."""
-    for n, (data, hook) in enumerate(((STRAY, FORWARD), (SYN, LOCAL_IN), (STRAY, FORWARD)), 1):
+    """What the fast path takes is said at the batch's end, what is for the hook path by that, in order."""
+    for n, (data, hook) in enumerate(
+        ((STRAY, FORWARD), (SYN, LOCAL_IN), (STRAY, FORWARD), (SYN, LOCAL_IN)), 1
+    ):
         kernel.hand(n, data, hook, attribute(MARK, struct.pack("!I", 7)))
-    assert kernel.queue.receive() == 3
-    for packet in kernel.queue.packets():
-        assert (packet.id, packet.data, packet.mark) == (2, SYN, 7)
-        assert kernel.said() == [Said(1, True)]
-        kernel.queue.verdict(2, True, b"other", 8)
-        assert kernel.said() == [Said(2, True, b"other", 8)]
-    assert kernel.said() == [Said(3, True)]
-    assert kernel.queue.info == {"packets": 3, "fast": 2, "lost": 0, "cut": 0, "refused": 0, "unsaid": 0}
+    assert kernel.step() == 4
+    assert kernel.said() == [Said(1, True), Said(3, True)]
+    for n in (2, 4):
+        packet = kernel.queue.slow()
+        assert packet
+        assert (packet.id, packet.data, packet.mark) == (n, SYN, 7)
+        assert kernel.queue.slow() == packet
+        kernel.queue.verdict(True, b"other", 8)
+        assert kernel.said() == [Said(n, True, b"other", 8)]
+    assert kernel.queue.slow() is None
+    counted = {"packets": 4, "fast": 2, "slow": 2, "lost": 0, "cut": 0, "refused": 0, "unsaid": 0}
+    assert kernel.queue.info == counted
 
 
-def test_what_was_left_of_a_batch(kernel: Kernel) -> None:
-    """Whoever fails in the midst of it finds the rest at the next turn."""
-    for n in (1, 2, 3):
-        kernel.hand(n, SYN)
-    assert kernel.queue.receive() == 3
-    assert next(kernel.queue.packets()).id == 1
-    kernel.hand(4, SYN)
-    assert kernel.queue.receive() == 2
-    assert [packet.id for packet in kernel.queue.packets()] == [2, 3]
-    assert kernel.queue.receive() == 1
+def test_a_verdict_for_many_reaches_nobody_elses(kernel: Kernel) -> None:
+    """All that is dropped in a batch goes by one verdict, unless the hook path has one of the packets before it."""
+    for n, data in enumerate((REQUEST, REQUEST, SYN, REQUEST, REQUEST), 1):
+        kernel.hand(n, data)
+    assert kernel.step() == 5
+    said = kernel.said()
+    assert sorted(said) == [Said(n, False) for n in (1, 2, 4, 5)]
+    assert kernel.waiting == [3]
+    kernel.hand(6, REQUEST)
+    kernel.hand(7, STRAY, FORWARD)
+    kernel.hand(8, REQUEST)
+    assert kernel.step() == 3
+    assert sorted(kernel.said()) == [Said(6, False), Said(7, True), Said(8, False)]
+    assert kernel.waiting == [3]
+    assert [packet.id for packet in slow(kernel)] == [3]
+    kernel.said()
+    for n, (data, hook) in enumerate(((REQUEST, LOCAL_IN), (STRAY, FORWARD), (REQUEST, LOCAL_IN)), 9):
+        kernel.hand(n, data, hook)
+    assert kernel.step() == 3
+    assert sorted(kernel.said()) == [Said(9, False), Said(10, True), Said(11, False)]
+    assert not kernel.waiting
+
+
+def test_a_hook_path_that_is_behind(kernel: Kernel) -> None:
+    """What has no room before it waits, and nothing is lost or taken twice."""
+    data = tcp(CLIENT, 9, VIP, VPORT, "S", 60_000)
+    handed = done = 0
+    taken = []
+    while handed < 40:
+        handed += 1
+        kernel.hand(handed, data)
+        done += kernel.step()
+        if kernel.queue.full:
+            assert kernel.step() == 0
+            kernel.hand(handed + 1, data)
+            handed += 1
+            assert kernel.step() == 0  # the batch in hand comes first
+            taken += [packet.id for packet in slow(kernel)]
+            done += kernel.step() + kernel.step()
+            assert not kernel.queue.full
+            kernel.said()
+    taken += [packet.id for packet in slow(kernel)]
+    assert (done, taken) == (handed, list(range(1, handed + 1)))
+    assert kernel.queue.info["slow"] == handed > 20
+
+
+def test_a_budget(kernel: Kernel) -> None:
+    for n in range(1, 6):
+        kernel.hand(n, STRAY, FORWARD)
+    assert [kernel.step(2) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_datagrams_whose_fragments_nobody_looked_at_yet(kernel: Kernel) -> None:
+    """Their heads come before them by another socket: while one waits there, datagrams are for the hook path."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        datagram = bytes(
+            IP(src=CLIENT, dst=VIP) / SCTP(sport=9, dport=9) / SCTPChunkData(data=b"x")
+        )  # opens none
+        kernel.fastpath.whole = 1500
+        kernel.fastpath.watch(ours.fileno())
+        for wait, hook, fast in ((0, LOCAL_IN, 1), (1, FORWARD, 2), (1, LOCAL_IN, 2), (0, LOCAL_IN, 3)):
+            if wait:
+                theirs.send(b"x")
+            kernel.hand(1, datagram, hook)
+            kernel.step()
+            assert kernel.queue.info["fast"] == fast
+            if wait:
+                ours.recv(9)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +166,9 @@ def test_what_is_cut_has_a_verdict(kernel: Kernel, data: bytes, more: bytes) -> 
     body = attribute(PACKET_HDR, struct.pack("!IHB", 1, 0x800, LOCAL_IN)) + more
     body += struct.pack("=HH", min(len(data) + 4, 0xFFFF), PAYLOAD) + data
     kernel.socket.send(message(PACKET, 0, AF_INET, QUEUE, body))
-    assert kernel.queue.receive() == 1
-    assert list(kernel.queue.packets()) == []
+    kernel.waiting.append(1)
+    assert kernel.step() == 1
+    assert slow(kernel) == []
     assert kernel.said() == [Said(1, False)]
     assert kernel.queue.info["cut"] == 1
 
@@ -103,14 +180,14 @@ def test_verdicts_that_the_socket_does_not_take(kernel: Kernel) -> None:
     kernel.hand(2, tcp(SERVER, DPORT, CLIENT, CPORT, size=20_000), FORWARD)
     kernel.hand(3, tcp(SERVER, DPORT, CLIENT, CPORT, size=3), FORWARD)
     kernel.hand(4, STRAY, FORWARD)
-    assert kernel.queue.receive() == 4
-    assert list(kernel.queue.packets()) == []
+    kernel.hand(5, SYN)
+    assert kernel.step() == 5
     said = kernel.said()
     assert [each[:2] for each in said] == [(1, True), (2, False), (3, True), (4, True)]
     assert [len(each.payload) for each in said] == [0, 0, 43, 0]
     assert dissect(said[2].payload).src == VIP
     assert sums_right(dissect(said[2].payload))
-    kernel.queue.verdict(5, True, bytes(20_000), 7)
+    kernel.queue.verdict(True, bytes(20_000), 7)
     assert kernel.said() == [Said(5, False)]
     assert kernel.queue.info["unsaid"] == 2
 
@@ -119,8 +196,8 @@ def test_frames_that_are_refused(kernel: Kernel) -> None:
     """Each is counted as the hook path counts it; the last next hop is told, once."""
     for n in (1, 2):
         kernel.hand(n, REQUEST)
-    assert kernel.queue.receive() == 2
-    assert list(kernel.queue.packets()) == []
+    assert kernel.step() == 2
+    assert slow(kernel) == []
     assert kernel.said() == [Said(1, False), Said(2, False)]
     why = [0] * len(Why)
     kernel.fastpath.take_counts(why)
@@ -137,8 +214,8 @@ def test_the_hook_path_gets_whole_checksums(why: str) -> None:
     hook = LOCAL_OUT if why == "local out" else LOCAL_IN
     with closing(Kernel(hop=NextHop(1, 1500, cooked=True))) as kernel:
         kernel.hand(1, packet.data, hook, attribute(SKB_INFO, struct.pack("!I", CSUMNOTREADY | GSO)))
-        kernel.queue.receive()
-        (found,) = kernel.queue.packets()
+        kernel.step()
+        (found,) = slow(kernel)
     assert (found.hook, found.gso) == (hook, True)
     assert sums_right(dissect(found.data))
     packet.csum_finish()
@@ -148,8 +225,7 @@ def test_the_hook_path_gets_whole_checksums(why: str) -> None:
 def test_gaps_are_losses(kernel: Kernel) -> None:
     for n in (1, 4):
         kernel.hand(n, STRAY, FORWARD)
-    kernel.queue.receive()
-    assert list(kernel.queue.packets()) == []
+    kernel.step()
     assert kernel.queue.info["lost"] == 2
 
 
@@ -177,9 +253,9 @@ def test_any_message(handed: Any) -> None:
                 if at < len(text):
                     text[at] = value
             kernel.socket.send(text[: len(text) - cut] or b"x")
-        while kernel.queue.receive():
-            for packet in kernel.queue.packets():
-                kernel.queue.verdict(packet.id, True, packet.data)
+        while kernel.step():
+            while packet := kernel.queue.slow():
+                kernel.queue.verdict(True, packet.data)
         kernel.said()
     finally:
         kernel.close()

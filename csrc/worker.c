@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * worker.c - a thread that serves queues: what the fast path can do it does, the rest waits for the hook path.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include "uvs_io.h"
+
+#define QUEUES 16
+#define KICK QUEUES /* the event that is no queue's */
+/* What begins connections has this much of a turn while known ones have something to say: under a flood they keep
+ * most of theirs, and without one a connection has many packets for its first. */
+#define SYN_BUDGET 16
+#define WAIT_MS 1000 /* bounded, should a wake-up ever be lost */
+
+struct served {
+	struct uvs_nfq *nfq;
+	int fd;
+	uint32_t flags;
+	int ready; /* packets wait, as far as is known */
+};
+
+struct uvs_worker {
+	pthread_t thread;
+	int running;
+	struct uvs_fastpath *f;
+	struct uvs_inject inject;
+	int epoll, kick, wake;
+	_Atomic int stop;
+	uint32_t n;
+	struct served queue[QUEUES];
+};
+
+static int listen_to(const struct uvs_worker *w, int fd, uint32_t which)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.u32 = which };
+
+	return epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+struct uvs_worker *uvs_worker_new(struct uvs_fastpath *f, uint32_t mark, int wake)
+{
+	struct uvs_worker *w = calloc(1, sizeof(*w));
+	int err;
+
+	if (!w)
+		return NULL;
+	w->f = f;
+	w->wake = wake;
+	w->inject.raw = w->inject.cooked = -1;
+	w->epoll = epoll_create1(EPOLL_CLOEXEC);
+	w->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	err = w->epoll < 0 || w->kick < 0 ? -errno : listen_to(w, w->kick, KICK);
+	if (!err)
+		err = uvs_inject_open(&w->inject, mark);
+	if (err) {
+		uvs_worker_free(w);
+		errno = -err;
+		return NULL;
+	}
+	return w;
+}
+
+int uvs_worker_add(struct uvs_worker *w, struct uvs_nfq *q, int fd, uint32_t flags)
+{
+	int err;
+
+	if (w->n == QUEUES)
+		return -ENOSPC;
+	err = listen_to(w, fd, w->n);
+	if (!err)
+		w->queue[w->n++] = (struct served){ q, fd, flags, 0 };
+	return err;
+}
+
+static void write_event(int fd)
+{
+	const uint64_t one = 1;
+
+	(void)!write(fd, &one, sizeof(one));
+}
+
+/* One turn of a queue; how much it did. */
+static uint32_t turn(struct uvs_worker *w, struct served *s, uint32_t budget)
+{
+	struct uvs_nfq_info before, after;
+	uint32_t n;
+
+	uvs_nfq_info(s->nfq, &before);
+	n = uvs_nfq_step(s->nfq, w->f, &w->inject, budget);
+	uvs_nfq_info(s->nfq, &after);
+	if (after.slow != before.slow)
+		write_event(w->wake);
+	return n;
+}
+
+/* A queue without room before the hook path is not read, and not waited for: a kick says when there may be some. */
+static void listen_if_room(struct uvs_worker *w, struct served *s)
+{
+	struct epoll_event event = { .events = uvs_nfq_full(s->nfq) ? 0 : EPOLLIN,
+				     .data.u32 = (uint32_t)(s - w->queue) };
+
+	epoll_ctl(w->epoll, EPOLL_CTL_MOD, s->fd, &event);
+}
+
+static void serve(struct uvs_worker *w)
+{
+	uint32_t i, busy = 0;
+
+	for (i = 0; i < w->n; i++) {
+		struct served *s = &w->queue[i];
+		const int was_full = uvs_nfq_full(s->nfq);
+		uint32_t done;
+
+		if (!s->ready)
+			continue;
+		s->ready = 0;
+		done = turn(w, s, s->flags & UVS_QUEUE_SYN && busy ? SYN_BUDGET : UVS_NFQ_BATCH);
+		if (!(s->flags & UVS_QUEUE_SYN))
+			busy += done;
+		if (uvs_nfq_full(s->nfq) != was_full)
+			listen_if_room(w, s);
+		/* Whoever takes the last one looks then whether it is full: one of both sees the other. */
+		if (uvs_nfq_full(s->nfq) && !uvs_nfq_open(s->nfq))
+			uvs_worker_kick(w);
+	}
+}
+
+static void *run(void *arg)
+{
+	struct uvs_worker *w = arg;
+	struct epoll_event events[QUEUES + 1];
+	uint64_t count;
+	uint32_t q;
+	int i, n;
+
+	while (!atomic_load(&w->stop)) {
+		n = epoll_wait(w->epoll, events, QUEUES + 1, WAIT_MS);
+		if (!n)
+			uvs_worker_kick(w);
+		for (i = 0; i < n; i++) {
+			if (events[i].data.u32 < w->n)
+				w->queue[events[i].data.u32].ready = 1;
+			else if (read(w->kick, &count, sizeof(count)) > 0) {
+				for (q = 0; q < w->n; q++)
+					w->queue[q].ready |= uvs_nfq_full(w->queue[q].nfq);
+			}
+		}
+		serve(w);
+	}
+	return NULL;
+}
+
+int uvs_worker_start(struct uvs_worker *w)
+{
+	sigset_t all, before;
+	int err;
+
+	sigfillset(&all); /* they are the main thread's */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	atomic_store(&w->stop, 0);
+	err = pthread_create(&w->thread, NULL, run, w);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	w->running = !err;
+	return -err;
+}
+
+void uvs_worker_kick(struct uvs_worker *w)
+{
+	write_event(w->kick);
+}
+
+void uvs_worker_stop(struct uvs_worker *w)
+{
+	if (!w->running)
+		return;
+	atomic_store(&w->stop, 1);
+	uvs_worker_kick(w);
+	pthread_join(w->thread, NULL);
+	w->running = 0;
+}
+
+void uvs_worker_free(struct uvs_worker *w)
+{
+	if (!w)
+		return;
+	uvs_worker_stop(w);
+	uvs_inject_close(&w->inject);
+	if (w->epoll >= 0)
+		close(w->epoll);
+	if (w->kick >= 0)
+		close(w->kick);
+	free(w);
+}
