@@ -13,6 +13,7 @@
 #define FTPDATA 20
 #define FTPPORT 21
 #define SCTP_INIT 1
+#define LOOPBACK_IFINDEX 1 /* include/net/flow.h */
 #define SCTP_ABORT 6
 
 /* Names of states: uvs/ipvs/protocols.py. */
@@ -34,11 +35,11 @@ static int to_many(const struct uvs_iphdr *h)
 	return h->af == UVS_AF_INET ? h->daddr.b[0] >= 224 : h->daddr.b[0] == 0xff;
 }
 
-static int from_loopback(const struct uvs_iphdr *h)
+static int is_loopback(uint8_t af, const union uvs_addr *addr)
 {
 	static const uint8_t one[16] = { [15] = 1 };
 
-	return h->af == UVS_AF_INET ? h->saddr.b[0] == 127 : !memcmp(h->saddr.b, one, 16);
+	return af == UVS_AF_INET ? addr->b[0] == 127 : !memcmp(addr->b, one, 16);
 }
 
 static int is_masq(const struct uvs_conn *c)
@@ -91,13 +92,25 @@ static int tunnel_fits(const struct uvs_packet *p, const struct uvs_conn *c, con
 	return way->gso_size != 0;
 }
 
+/* May it go to a server on this host (crosses_local_route_boundary)?  One made here would come to LOCAL_IN, where
+ * its mark must say that it was handled: the hook path's. */
+static int may_stay(const struct uvs_packet *p, const struct uvs_conn *c)
+{
+	return p->indev && (!is_masq(c) || p->indev == LOOPBACK_IFINDEX || !is_loopback(c->daf, &c->daddr));
+}
+
 /* Can the packet leave at once (ip_vs_get_out_rt), and how?  One of many segments is not too big (skb_is_gso). */
 static int out_rt(const struct uvs_fastpath *f, const struct uvs_packet *p, const struct uvs_conn *c,
 		  const struct uvs_dest *d, struct uvs_way *way)
 {
 	const struct uvs_nexthop *nh = &f->nexthops->row[c->nexthop % UVS_NEXTHOPS];
 
-	if (!c->nexthop || nh->index != c->nexthop || !nh->quick || p->iph.ttl <= 1 || from_loopback(&p->iph))
+	if (!c->nexthop || nh->index != c->nexthop)
+		return 0;
+	way->local = nh->local;
+	if (nh->local)
+		return may_stay(p, c);
+	if (!nh->quick || p->iph.ttl <= 1 || is_loopback(p->iph.af, &p->iph.saddr))
 		return 0;
 	way->nexthop = *nh;
 	way->gso_size = 0;
@@ -162,16 +175,23 @@ static int request(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn
 		   struct uvs_way *way)
 {
 	struct uvs_table *t = f->table;
+	int masq;
 
 	in_stats(t, c, p->len);
 	set_state(t, c, UVS_DIR_INPUT, &p->iph);
-	uvs_decrease_ttl(p);
+	if (!way->local)
+		uvs_decrease_ttl(p);
 	if (is_masq(c))
 		uvs_dnat(p, c);
-	if (way->tunnelled)
+	if (way->tunnelled && !way->local)
 		tunnel(f, p, c, way);
 	c->in_pkts++;
+	masq = is_masq(c); /* one of a single packet is gone after this */
 	conn_put(t, c, now);
+	if (way->local) {
+		f->why[UVS_WHY_LOCAL]++;
+		return masq ? UVS_STEP_REWRITTEN : UVS_STEP_ACCEPT;
+	}
 	f->why[UVS_WHY_FORWARDED]++;
 	return UVS_STEP_SEND;
 }
@@ -331,7 +351,9 @@ int fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_t no
 	const struct uvs_iphdr *h = &p->iph;
 	struct uvs_conn *c;
 
-	if (f->flags & UVS_FAST_OFF || hook == UVS_LOCAL_OUT || !is_plain(h))
+	if (f->flags & UVS_FAST_OFF || !is_plain(h))
+		return UVS_STEP_SLOW;
+	if (hook == UVS_LOCAL_OUT && p->outdev <= LOOPBACK_IFINDEX) /* as above */
 		return UVS_STEP_SLOW;
 	if (hook == UVS_LOCAL_IN && h->protocol != IP_TCP && in_fragments(f, p))
 		return UVS_STEP_SLOW;
@@ -342,7 +364,7 @@ int fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_t no
 		return UVS_STEP_SLOW;
 	if (hook == UVS_FORWARD)
 		return accept_for(f, UVS_WHY_NO_CONN);
-	if (to_many(h))
+	if (hook == UVS_LOCAL_IN && to_many(h))
 		return UVS_STEP_SLOW;
 	c = conn_in_get(f->table, h);
 	return c ? of_conn(f, p, c, now, way) : of_no_conn(f, p, NULL, now, way);

@@ -16,6 +16,7 @@ struct uvs_nexthop {
 	uint8_t quick; /* a packet within mtu may be sent at once: nothing is to be asked, none waits */
 	uint8_t cooked; /* the kernel adds whatever header the device has; then no offload */
 	uint8_t learned; /* a router told this MTU */
+	uint8_t local; /* the address is this host's own: nothing is sent there */
 	uint8_t ethlen;
 	uint8_t eth[14];
 	union uvs_addr saddr; /* preferred source towards it: of a tunnel's outer header */
@@ -93,6 +94,7 @@ enum uvs_step {
 
 /* How a packet leaves. */
 struct uvs_way {
+	uint8_t local; /* it does not: its server is on this host */
 	struct uvs_nexthop nexthop; /* as it was when the packet was looked at */
 	uint32_t gso_size; /* payload of each segment, 0: the packet is one */
 	uint8_t tunnelled; /* outer headers by `tunnel` are to be put in front of each; its id is the first one's */

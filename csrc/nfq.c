@@ -302,6 +302,7 @@ static int read_message(const uint8_t *msg, size_t len, struct uvs_queued *p, ui
 		}
 		case NFQA_MARK: p->mark = ntohl(number); break;
 		case NFQA_IFINDEX_INDEV: p->indev = (int32_t)ntohl(number); break;
+		case NFQA_IFINDEX_OUTDEV: p->outdev = (int32_t)ntohl(number); break;
 		case NFQA_SKB_INFO: *info = ntohl(number); break;
 		case NFQA_CAP_LEN: *caplen = ntohl(number); break;
 		case NFQA_PAYLOAD:
@@ -388,6 +389,7 @@ static int one(struct uvs_nfq *q, struct uvs_fastpath *f, uint32_t i)
 		p->partial = !!(info & NFQA_SKB_CSUMNOTREADY) && p->iph.protocol == IPPROTO_TCP;
 		p->gso = slow.gso = !!(info & NFQA_SKB_GSO) && p->iph.protocol == IPPROTO_TCP;
 		p->indev = slow.indev;
+		p->outdev = slow.outdev;
 		if (!in_doubt(q, f, p, slow.hook))
 			step = uvs_fastpath(f, p, slow.hook, q->now, &way);
 	}

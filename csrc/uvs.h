@@ -127,7 +127,8 @@ struct uvs_packet {
 	uint8_t *data;     /* first byte of the IP header */
 	uint32_t len;      /* of the IP datagram */
 	uint32_t mark;     /* netfilter mark */
-	int32_t indev; /* index of the input device; 0, 1: none, the loopback device */
+	int32_t indev,
+		outdev; /* indexes of the devices in and out, for the fast path; 0, 1: none, the loopback device */
 	uint32_t frag_max; /* largest fragment that it was put together from, 0: none (frag_max_size) */
 	uint8_t partial; /* TCP: the checksum is the pseudo header's sum, to be finished (CHECKSUM_PARTIAL) */
 	uint8_t gso; /* TCP: it stands for several segments (skb_is_gso) */

@@ -68,6 +68,7 @@ struct uvs_queued {
 	const uint8_t *data; /* IP datagram */
 	uint32_t len, id, mark;
 	int32_t indev; /* input interface, 0: none */
+	int32_t outdev; /* output interface, 0: none yet */
 	uint8_t hook; /* NF_INET_* */
 	uint8_t gso; /* it stands for several segments */
 };

@@ -115,6 +115,14 @@ SAID = [
         udp(RIP6[1], 5353, CIP6, 2000), udp(RIP[2], 5060, CIP, 5060), tcp(RIP[1], 8080, CIP, 0, "A"),
         sctp(RIP[1], 8080, CIP, 1024, SCTPChunkCookieAck()),
     )
+] + [
+    (Hook.LOCAL_OUT, bytes(packet))
+    for packet in (
+        *(tcp(RIP[1], 8080, CIP, 1024, flags) for flags in ("SA", "A", "FA")), tcp(VIP, 81, CIP, 1024, "SA"),
+        tcp(RIP[1], 8080, DIP, 1024, "SA"), tcp(DIP, 1024, VIP, 80), tcp(DIP, 1024, VIP, 80, "A"),
+        udp(RIP[1], 5353, CIP, 2000), tcp(CIP, 1024, VIP, 80, "A"), tcp(RIP6[1], 8080, CIP6, 1024, "SA"),
+        udp(CIP, 2000, "224.0.0.5", 53), tcp(RIP[2], 9, CIP, 9, "A"),
+    )
 ]  # fmt: skip
 
 flows = st.lists(
@@ -169,6 +177,39 @@ def test_what_it_takes(opening: list[Any], packet: tuple[Hook, Any]) -> None:
     """Else the tests above could compare the hook path with itself."""
     packets = [(Hook.LOCAL_IN, p, 0, 0) for p in opening]
     assert compare([*packets, (*packet, 0, 0)], set()) == 1
+
+
+HERE = None, "the server is this host, or not"
+
+
+@pytest.mark.parametrize(
+    ("steps", "fast"),
+    [
+        (((Hook.LOCAL_IN, tcp(CIP, 1024, VIP, 80, "A")),), 1),
+        (((Hook.LOCAL_OUT, tcp(RIP[1], 8080, CIP, 1024, "SA")),), 1),
+        (((Hook.LOCAL_OUT, tcp(RIP[1], 8080, DIP, 1024, "SA")),), 0),
+        ((HERE, (Hook.LOCAL_OUT, tcp(CIP, 1024, VIP, 80, "A")),), 0),
+    ],
+    ids=["request", "reply", "reply to this host", "by this host"],
+)  # fmt: skip
+def test_local_servers_it_takes(steps: Any, fast: int) -> None:
+    """What is for a server on this host, and its replies; but what comes to LOCAL_IN afterwards."""
+    opening = (Hook.LOCAL_IN, tcp(CIP, 1024, VIP, 80), 0, 0)
+    assert compare([opening, (*HERE, 0, 0), *((*step, 0, 0) for step in steps)], set()) == fast
+
+
+@pytest.mark.parametrize(("indev", "fast"), [(1, True), (2, False)], ids=["from it", "from elsewhere"])
+def test_server_on_the_loopback_device(indev: int, fast: bool) -> None:
+    """It is only reached from there (ip_vs_nat_xmit)."""
+    worlds = World(), FastWorld(World())
+    told_by = []
+    for world in worlds:
+        world.routes.local.add(packed("127.0.0.1"))
+        world.server(world.service(VIP, 80), "127.0.0.1", 8080)
+        world.local_in(tcp(VIP, 1024, VIP, 80), indev=1)
+        told_by.append((told(world.local_in(tcp(VIP, 1024, VIP, 80, "A"), indev=indev)), everything(world)))
+    assert told_by[0] == told_by[1]
+    assert worlds[1].fast == fast
 
 
 def test_a_row_that_is_gone() -> None:

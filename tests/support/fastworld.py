@@ -30,21 +30,23 @@ class FastWorld(World):
     def at(self, hook: Hook, packet: Any, mark: int = 0, indev: int = 2, gso: bool = False) -> Outcome:
         for index in list(self.routes.rows):
             route = self.routes.at(index)
-            quick = route is not None and not route.local
-            hop = NextHop(1, route.mtu, saddr=route.saddr, learned=route.learned) if route and quick else None
-            self.hops.put(index, hop, quick)
+            hop = route and NextHop(1, route.mtu, b"", False, route.saddr, route.learned, route.local)
+            self.hops.put(index, hop, route is not None and not route.local)
         set_fast(self.ipvs, self.fastpath, self.whole)
         if self.packet.load(bytes(packet), mark):
             return super().at(hook, packet, mark, indev, gso)
         self.packet.gso = gso
         if self.half and self.packet.iph.flags & Hdr.L4 and self.packet.l4_csum_ok():
             halve(self.packet)
-        step, index, _ = self.fastpath.step(self.packet, hook, self.now, indev)
+        outdev = 1 if self.routes.is_local(self.packet.iph.af, self.packet.iph.daddr) else 3
+        devices = (0, outdev) if hook == Hook.LOCAL_OUT else (indev, 0)
+        step, index, _ = self.fastpath.step(self.packet, hook, self.now, *devices)
         if step == Step.SLOW:
             self.packet.csum_finish()
             assert self.packet.data == bytes(packet)[: self.packet.len], "nothing was touched"
             return super().at(hook, packet, mark, indev, gso)
         self.fast += 1
+        assert hook != Hook.LOCAL_OUT or outdev != 1, "its mark says to LOCAL_IN that it was handled"
         before = list(self.ipvs.why)
         self.fastpath.take_counts(self.ipvs.why)
         why = next(Why(i) for i, n in enumerate(self.ipvs.why) if n != before[i])

@@ -25,6 +25,7 @@ IFF_LOOPBACK, IFF_POINTOPOINT, IFF_NOARP = 0x8, 0x10, 0x80
 IP_MAX_MTU = 65535
 
 SLOTS = 1 << 16
+HERE = NextHop(0, 0, local=True)
 
 
 class Neighbour:
@@ -125,7 +126,7 @@ class Row:
             eth = neighbour.lladdr + link.lladdr + ETHERTYPE[self.af]
             self.hop, self.quick = self._hop(link, eth), neighbour.sure or neighbour.asked
         if self.table:
-            self.table.hops.put(self.index, self.hop, self.quick)
+            self.table.hops.put(self.index, self.hop if link else HERE, self.quick)
 
     def _hop(self, link: LinkAnswer, eth: bytes = b"", cooked: bool = False) -> NextHop:
         return NextHop(link.ifindex, self.mtu, eth, cooked, self.route.saddr, self.route.learned)

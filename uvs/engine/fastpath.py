@@ -53,7 +53,8 @@ class NextHop:
 
     `eth` is the whole link-layer header, 14 bytes, or empty on devices without one. `cooked`: the
     kernel adds whatever header the device has (PPP, tunnels); such a next hop takes no offload. `saddr`: the
-    preferred source towards it, packed (the outer one of a tunnel); `learned`: a router told this MTU.
+    preferred source towards it, packed (the outer one of a tunnel); `learned`: a router told this MTU;
+    `local`: the address is this host's own, and nothing is sent there.
     """
 
     __slots__ = ("_c",)
@@ -66,9 +67,11 @@ class NextHop:
         cooked: bool = False,
         saddr: bytes = b"",
         learned: bool = False,
+        local: bool = False,
     ) -> None:
         self._c = ffi.new("struct uvs_nexthop *")
         self._c.ifindex, self._c.mtu, self._c.cooked, self._c.learned = ifindex, mtu, cooked, learned
+        self._c.local = local
         put_packed(self._c.saddr, saddr)
         self.eth = eth
 
@@ -179,9 +182,9 @@ class FastPath:
         """`by` more datagrams from and to these addresses (both, packed) came in fragments."""
         lib.uvs_fastpath_fragmented(self._c, ends, len(ends), by)
 
-    def step(self, packet: Packet, hook: int, now: int, indev: int = 0) -> Done:
-        """One packet that was loaded, at a hook (NF_INET_*). `indev`: 0, 1: of no, or the loopback device."""
-        packet._c.indev = indev
+    def step(self, packet: Packet, hook: int, now: int, indev: int = 0, outdev: int = 0) -> Done:
+        """One packet that was loaded, at a hook (NF_INET_*). Devices: 0, 1: none, the loopback device."""
+        packet._c.indev, packet._c.outdev = indev, outdev
         step = Step(lib.uvs_fastpath(self._c, packet._c, hook, now, self._way))
         if step != Step.SEND:
             return Done(step)
