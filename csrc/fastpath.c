@@ -311,8 +311,10 @@ static int expects_new(const struct uvs_fastpath *f, const struct uvs_conn *c)
 static int of_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *c, uint64_t now,
 		   struct uvs_way *way)
 {
+	const struct uvs_dest *d = dest_at(f->table, c->dest);
+
 	if (opens(&p->iph)) {
-		if (f->flags & UVS_FAST_NODEST)
+		if (f->flags & UVS_FAST_NODEST && d && !d->weight)
 			return UVS_STEP_SLOW;
 		if (f->flags & UVS_FAST_REUSE && !c->control && expects_new(f, c))
 			return of_no_conn(f, p, c, now, way);

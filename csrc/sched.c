@@ -302,21 +302,52 @@ static uint32_t hsiphash(uint32_t value, uint64_t key)
 				    4ull << 56 | value);
 }
 
-/* ip_vs_dh_schedule, and ip_vs_sh_schedule and ip_vs_mh_schedule up to their fallback */
-static int by_hash(struct uvs_table *t, const struct uvs_sched *s, const struct uvs_iphdr *h)
+/* The place of a slot's destination, -1 if it cannot take a connection */
+static int in_slot(struct uvs_table *t, const struct uvs_sched *s, uint32_t slot)
 {
-	uint32_t value, at;
+	const uint32_t at = s->slot[slot % s->slots];
 
-	if (!s->slots || !h)
-		return -1;
-	if (s->kind == UVS_SCHED_DH) {
-		value = of_bits(fold(h->af, &h->daddr));
-	} else {
-		value = fold(h->af, &h->saddr) + (s->flags & UVS_SVC_F_SCHED2 ? h->sport : 0);
-		value = s->kind == UVS_SCHED_SH ? of_bits(value) : hsiphash(value, MH_KEY);
-	}
-	at = s->slot[value % s->slots];
 	return usable(t, s->dests[at]) ? (int)at : -1;
+}
+
+static bool any_usable(struct uvs_table *t, const struct uvs_sched *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < s->n; i++) {
+		if (usable(t, s->dests[i]))
+			return true;
+	}
+	return false;
+}
+
+/* ip_vs_sh_hashkey, ip_vs_mh_hashkey */
+static uint32_t slot_of(const struct uvs_sched *s, uint32_t client, uint32_t offset)
+{
+	return s->kind == UVS_SCHED_SH ? offset + of_bits(client) : hsiphash(offset + client, MH_KEY);
+}
+
+/* ip_vs_sh_schedule and ip_vs_mh_schedule, with their fallbacks: every offset once, beginning with the first slot's
+ * own number. */
+static int by_client(struct uvs_table *t, const struct uvs_sched *s, const struct uvs_iphdr *h)
+{
+	const uint32_t client = fold(h->af, &h->saddr) + (s->flags & UVS_SVC_F_SCHED2 ? h->sport : 0);
+	uint32_t i, first;
+	int at;
+
+	first = slot_of(s, client, 0) % s->slots;
+	at = in_slot(t, s, first);
+	if (at >= 0 || !(s->flags & UVS_SVC_F_SCHED1) || !any_usable(t, s))
+		return at;
+	for (i = 0; i < s->slots && at < 0; i++)
+		at = in_slot(t, s, slot_of(s, client, (i + first) % s->slots));
+	return at;
+}
+
+/* ip_vs_dh_schedule: no second choice */
+static int by_server(struct uvs_table *t, const struct uvs_sched *s, const struct uvs_iphdr *h)
+{
+	return in_slot(t, s, of_bits(fold(h->af, &h->daddr)));
 }
 
 /* --------------------------------------------------------------------------- all */
@@ -328,9 +359,9 @@ int sched_next(struct uvs_table *t, const struct uvs_sched *s, struct uvs_turn *
 	case UVS_SCHED_RR: return in_turn(t, s, turn);
 	case UVS_SCHED_WRR: return in_turn_by_weight(t, s, turn);
 	case UVS_SCHED_COMPARE: return sched_choose(t, s, s->rule);
-	case UVS_SCHED_DH:
+	case UVS_SCHED_DH: return s->slots && h ? by_server(t, s, h) : -1;
 	case UVS_SCHED_SH:
-	case UVS_SCHED_MH: return by_hash(t, s, h);
+	case UVS_SCHED_MH: return s->slots && h ? by_client(t, s, h) : -1;
 	default: return -1;
 	}
 }

@@ -25,6 +25,7 @@
 #define UVS_CHOOSE_OVF 5 /* the same, of those with no more active connections than weight */
 #define UVS_CHOOSE_LIGHT 6 /* the first with less than half as many active connections as weight */
 
+#define UVS_SVC_F_SCHED1 8 /* sh, mh: another server when that one cannot */
 #define UVS_SVC_F_SCHED2 16 /* sh, mh: the client's port counts too */
 
 /* How far rr and wrr have come: all that a choice changes. */

@@ -206,9 +206,12 @@ def compare(sched: str, steps: list[tuple[Any, ...]], flags: int = 0) -> list[We
 
 @pytest.mark.parametrize("sched", SCHEDULERS)
 @settings(max_examples=60, deadline=None)
-@given(st.lists(requests | requests | requests | replies | dones, min_size=1, max_size=60))
-def test_random(sched: str, steps: list[tuple[Any, ...]]) -> None:
-    compare(sched, steps)
+@given(
+    st.lists(requests | requests | requests | replies | dones, min_size=1, max_size=60),
+    st.sampled_from([0, SCHED1, SCHED2, SCHED1 | SCHED2]),
+)
+def test_random(sched: str, steps: list[tuple[Any, ...]], flags: int) -> None:
+    compare(sched, steps, flags)
 
 
 def syn(
@@ -227,6 +230,16 @@ def test_it_takes_the_syns_of(sched: str, flags: int) -> None:
     went = compare(sched, [syn(port, f"10.9.{port}.7") for port in range(1, 9)], flags)
     assert [w.fast for w in went] == [w.to in [v.to for v in went[:i]] for i, w in enumerate(went)]
     assert sum(w.fast for w in went) >= 5
+
+
+@pytest.mark.parametrize("sched", ["sh", "mh"])
+def test_it_falls_back(sched: str) -> None:
+    """Where a client's own server has weight 0: to the one that the hook path chooses."""
+    clients = [syn(1, f"10.8.0.{i}") for i in range(1, 60)]
+    quiesce = "edit", (WEB, RIP[3], MASQ, 0, (0, 0))
+    went = compare(sched, [*clients, quiesce, *[syn(2, f"10.8.0.{i}") for i in range(1, 60)]], SCHED1)
+    assert all(w.fast for w in went[60:])
+    assert {w.to for w in went[60:]} == {RIP[1], RIP[2]}
 
 
 @pytest.mark.parametrize("sched", sorted(set(SCHEDULERS) - set(IN_C)))
@@ -266,7 +279,8 @@ NEW_IDS = [_udp(1), _udp(2), _udp(3), _udp(4)]
         ([*SIX, syn(), syn()], True),
         ([*SIX, *FIN, syn()], True),
         ([*SIX, *FIN, ("sysctl", ("conn_reuse_mode", 0)), syn()], True),
-        ([*SIX, *FIN, ("sysctl", ("expire_nodest_conn", 1)), syn()], False),
+        ([*SIX, *FIN, ("sysctl", ("expire_nodest_conn", 1)), syn()], True),
+        ([*SIX, ("sysctl", ("expire_nodest_conn", 1)), ("edit", (WEB, RIP[3], MASQ, 0, (0, 0))), SIX[0]], False),
         ([*SIX, ("flags", SVC_F_PERSISTENT), syn()], False),
         ([*NEW_IDS, ("flags", SVC_F_ONEPACKET), syn()], False),
         ([*SIX, ("sched", "wlc"), *SIX, *SIX, syn()], False),
@@ -276,7 +290,7 @@ NEW_IDS = [_udp(1), _udp(2), _udp(3), _udp(4)]
         ([*SIX, ("route", RIP[1]), syn(1), syn(2), syn(3)], False),
     ],
     ids=["udp", "sctp", "dr", "mark", "another mark", "mark, dr", "ftp", "client port 20", "loopback", "no service",
-         "not a syn", "sloppy", "drop_packet", "retransmission", "port used again", "not to be used again", "nodest",
+         "not a syn", "sloppy", "drop_packet", "retransmission", "port used again", "not to be used again", "nodest", "nodest, weight 0",
          "persistent", "one packet", "scheduler changed", "scheduler of the hook path", "server deleted", "weight 0", "no route"],
 )  # fmt: skip
 def test_what_it_takes(steps: list[Any], last: bool) -> None:
