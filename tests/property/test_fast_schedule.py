@@ -257,43 +257,48 @@ def _init(port: int) -> Any:
 
 FIN = [syn(flags="S"), (Hook.FORWARD, tcp(RIP[3], 8080, CIP, 1024, "SA"), 0, 3), syn(flags="A"), syn(flags="FA"),
        (Hook.FORWARD, tcp(RIP[3], 8080, CIP, 1024, "FA"), 0, 3)]  # fmt: skip
-NEW_IDS = [_udp(1), _udp(2), _udp(3), _udp(4)]
+SERVER_FIN = [*FIN[:3], FIN[4]]  # FIN_WAIT
+FIN_81 = [syn(to=81, flags=flags) for flags in ("S", "A", "FA")]  # FIN_WAIT, replies not seen
+DATAGRAMS = [_udp(1), _udp(2), _udp(3), _udp(4)]
 
 
-@pytest.mark.parametrize(
-    ("steps", "last"),
-    [
-        ([_udp(port) for port in range(1, 5)], True),
-        ([_init(port) for port in range(1, 5)], True),
-        ([syn(1, to=81), syn(2, to=81)], True),
-        ([syn(1, mark=7), syn(2, mark=7)], True),
-        ([syn(1, mark=10), *SIX, syn(2, mark=10)], True),
-        ([syn(1, mark=8), syn(2, mark=8)], False),
-        ([syn(1, to=21), syn(2, to=21)], False),
-        ([*SIX, syn(20)], False),
-        ([*SIX, syn(indev=1)], False),
-        ([*SIX, syn(to=9)], False),
-        ([*SIX, syn(flags="A")], True),
-        ([*SIX, ("sysctl", ("sloppy_tcp", 1)), syn(flags="A")], True),
-        ([*SIX, ("sysctl", ("drop_packet", 3)), syn()], False),
-        ([*SIX, syn(), syn()], True),
-        ([*SIX, *FIN, syn()], True),
-        ([*SIX, *FIN, ("sysctl", ("conn_reuse_mode", 0)), syn()], True),
-        ([*SIX, *FIN, ("sysctl", ("expire_nodest_conn", 1)), syn()], True),
-        ([*SIX, ("sysctl", ("expire_nodest_conn", 1)), ("edit", (WEB, RIP[3], MASQ, 0, (0, 0))), SIX[0]], False),
-        ([*SIX, ("flags", SVC_F_PERSISTENT), syn()], False),
-        ([*NEW_IDS, ("flags", SVC_F_ONEPACKET), syn()], False),
-        ([*SIX, ("sched", "wlc"), *SIX, *SIX, syn()], False),
-        ([*SIX, ("sched", "lblc"), syn()], False),
-        ([*SIX, ("delete", (WEB, RIP[1], 0, 0, (0, 0))), syn(1), syn(2)], True),
-        ([*SIX, *(("edit", (WEB, rip, MASQ, 0, (0, 0))) for rip in RIP.values()), syn(1)], False),
-        ([*SIX, ("route", RIP[1]), syn(1), syn(2), syn(3)], False),
-    ],
-    ids=["udp", "sctp", "dr", "mark", "another mark", "mark, dr", "ftp", "client port 20", "loopback", "no service",
-         "not a syn", "sloppy", "drop_packet", "retransmission", "port used again", "not to be used again", "nodest", "nodest, weight 0",
-         "persistent", "one packet", "scheduler changed", "scheduler of the hook path", "server deleted", "weight 0", "no route"],
-)  # fmt: skip
-def test_what_it_takes(steps: list[Any], last: bool) -> None:
+# What was sent and done, and whether the fast path takes the last packet.
+TAKES: dict[str, tuple[list[Any], bool]] = {
+    "udp": ([_udp(port) for port in range(1, 5)], True),
+    "sctp": ([_init(port) for port in range(1, 5)], True),
+    "dr": ([syn(1, to=81), syn(2, to=81)], True),
+    "mark": ([syn(1, mark=7), syn(2, mark=7)], True),
+    "another mark": ([syn(1, mark=10), *SIX, syn(2, mark=10)], True),
+    "mark, dr": ([syn(1, mark=8), syn(2, mark=8)], False),
+    "ftp": ([syn(1, to=21), syn(2, to=21)], False),
+    "client port 20": ([*SIX, syn(20)], False),
+    "loopback": ([*SIX, syn(indev=1)], False),
+    "no service": ([*SIX, syn(to=9)], False),
+    "not a syn": ([*SIX, syn(flags="A")], True),
+    "sloppy": ([*SIX, ("sysctl", ("sloppy_tcp", 1)), syn(flags="A")], True),
+    "drop_packet": ([*SIX, ("sysctl", ("drop_packet", 3)), syn()], False),
+    "retransmission": ([*SIX, syn(), syn()], True),
+    "port used again": ([*SIX, *FIN, syn()], True),
+    "not to be used again": ([*SIX, *FIN, ("sysctl", ("conn_reuse_mode", 0)), syn()], True),
+    "nodest": ([*SIX, *FIN, ("sysctl", ("expire_nodest_conn", 1)), syn()], True),
+    "nodest, weight 0": ([*SIX, ("sysctl", ("expire_nodest_conn", 1)), ("edit", (WEB, RIP[3], MASQ, 0, (0, 0))), SIX[0]], False),
+    "controlled": ([("flags", SVC_F_PERSISTENT), *FIN, ("flags", 0), *SIX, syn()], True),
+    "nat in fin_wait": ([*SERVER_FIN, ("sysctl", ("conn_reuse_mode", 3)), *SIX, syn()], True),
+    "dr in fin_wait": ([*FIN_81, *SIX, syn(to=81)], True),
+    "dr in fin_wait, to be used again": ([*FIN_81, ("sysctl", ("conn_reuse_mode", 3)), syn(to=81)], True),
+    "persistent": ([*SIX, ("flags", SVC_F_PERSISTENT), syn()], False),
+    "one packet": ([*DATAGRAMS, ("flags", SVC_F_ONEPACKET), syn()], False),
+    "scheduler changed": ([*SIX, ("sched", "wlc"), syn(1), syn(2)], True),
+    "scheduler of the hook path": ([*SIX, ("sched", "lblc"), syn()], False),
+    "server deleted": ([*SIX, ("delete", (WEB, RIP[1], 0, 0, (0, 0))), syn(1), syn(2)], True),
+    "weight 0": ([*SIX, *(("edit", (WEB, rip, MASQ, 0, (0, 0))) for rip in RIP.values()), syn(1)], False),
+    "no route": ([*SIX, ("route", RIP[1]), syn(1), syn(2), syn(3)], False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TAKES)
+def test_what_it_takes(case: str) -> None:
+    steps, last = TAKES[case]
     assert compare("rr", steps)[-1].fast is last
 
 

@@ -91,6 +91,11 @@ class Sched:
         """dh, sh, mh: the table of slots; an empty one leaves new connections to the hook path."""
         lib.uvs_sched_fill(self._table._t, self._c, places, len(places))
 
+    @property
+    def slots(self) -> int:
+        """How many slots the engine knows; 0: none, the hook path's."""
+        return self._c.slots  # type: ignore[no-any-return]
+
     def schedule(self) -> int:
         """rr, wrr, a comparison: the place of the next connection's destination; -1: none will do."""
         return lib.uvs_sched_turn(self._table._t, self._c)  # type: ignore[no-any-return]
