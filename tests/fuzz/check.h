@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include "uvs.h"
 #include "reasm.h"
-#include "xmit.h"
+#include "fastpath.h"
 
 #define CHECK(what)                                                                               \
 	do {                                                                                      \

@@ -6,11 +6,12 @@
  * Input: packets one after another, each behind a head of six bytes: operations (OP_*), an
  * argument (which destination, which MTU), seconds that pass, how to tunnel and where to look for
  * a header, and the packet's length (big-endian; what is longer than the
- * input is cut).  Without a packet it is a command instead: an argument, seconds, which command.
+ * input is cut).  Each goes by the fast path too.  Without a packet it is a command instead: an argument, seconds, which command.
  */
 #include <stdlib.h>
 #include <string.h>
-#include "check.h"
+#include "fast.h"
+#include "service.h"
 
 enum {
 	OP_FILL = 1,      /* make the checksums right first */
@@ -182,23 +183,6 @@ static void fragment(const struct uvs_packet *p, uint32_t mtu)
 	free(out);
 }
 
-/* A packet of many segments, cut: in order they give its payload, and each is whole. */
-static void segments(const struct uvs_packet *p, const struct uvs_conn *c, uint32_t mtu)
-{
-	const uint32_t size = uvs_segment_size(p, c, mtu), head = p->iph.end - p->iph.segment;
-	uint8_t *out = malloc(size ? head + size : 1);
-	uint32_t n, len, at = 0;
-
-	for (n = 0; size && (len = uvs_segment(p, size, n, out)) > 0; n++) {
-		CHECK(len <= mtu && len - head <= size);
-		CHECK(!memcmp(out + head, p->data + head + at, len - head));
-		at += len - head;
-		CHECK(!uvs_packet_load(other, out, len, 0) && other->len == len && all_right(other));
-	}
-	CHECK(!size || at == p->iph.segment);
-	free(out);
-}
-
 static void tunnel(int af, uint8_t how)
 {
 	struct uvs_tunnel t = {
@@ -283,6 +267,7 @@ static struct uvs_conn *new_conn(struct run *r, const struct uvs_iphdr *h, uint8
 	}
 	uvs_conn_stats(r->t, c);
 	CHECK(flags || !h->sport || uvs_conn_in_get(r->t, h) == c);
+	c->nexthop = arg % DESTS + 1;
 	return c;
 }
 
@@ -380,26 +365,26 @@ static void connection(struct run *r, uint8_t op, uint8_t arg)
 		uvs_conn_put(r->t, c, r->now);
 }
 
-/* The rules that compare destinations: none that may not be chosen, and the first of two in a row. */
+/* The rules that compare destinations: none that may not be chosen. */
 static void choose(struct run *r)
 {
-	uint32_t list[DESTS + 1];
-	int rule, at;
+	struct uvs_sched *s = uvs_sched_new(UVS_SCHED_COMPARE, UVS_CHOOSE_LC);
+	int rule, at, i;
 
-	memcpy(list, r->dest, sizeof(r->dest));
-	list[DESTS] = 1; /* no destination's record */
+	CHECK(s && uvs_sched_choose(r->t, s, UVS_CHOOSE_LC) == -1);
+	for (i = DESTS; i--;)
+		CHECK(!uvs_sched_insert(r->t, s, r->dest[i]));
 	for (rule = UVS_CHOOSE_LC; rule <= UVS_CHOOSE_LIGHT; rule++) {
 		const struct uvs_dest *d;
 
-		at = uvs_dest_choose(r->t, list, DESTS + 1, rule);
+		at = uvs_sched_choose(r->t, s, rule);
 		CHECK(at >= -1 && at < DESTS);
-		CHECK(uvs_dest_choose(r->t, list, 0, rule) == -1);
 		if (at < 0)
 			continue;
-		d = uvs_dest_at(r->t, list[at]);
+		d = uvs_dest_at(r->t, r->dest[at]);
 		CHECK(d->weight > 0 && (rule == UVS_CHOOSE_LIGHT || !(d->flags & UVS_DEST_F_OVERLOAD)));
-		CHECK(uvs_dest_choose(r->t, list + at, DESTS - (uint32_t)at, rule) == 0);
 	}
+	uvs_sched_free(s);
 }
 
 /* What an operator and the clock do to destinations and connections. */
@@ -457,6 +442,7 @@ static void one(struct run *r, const uint8_t head[HEAD], const uint8_t *data, ui
 	}
 	icmp(r, op, head[3]);
 	connection(r, op, arg);
+	by_fast_path(r->t, r->dest, DESTS, arg, head[3], data, len, r->now);
 	right = all_right(pkt);
 	if (!uvs_decrease_ttl(pkt) && right)
 		CHECK(all_right(pkt));
