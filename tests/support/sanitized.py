@@ -134,26 +134,29 @@ def python(env: dict[str, str], *args: str, timeout: float = 300) -> subprocess.
     )  # fmt: skip
 
 
-def pytest(sanitize: str, arguments: Sequence[str], into: Path | None = None) -> int:
-    """A whole run of pytest in such an environment; its exit status, 1 if there was a report.
+def run(sanitize: str, arguments: Sequence[str], into: Path | None = None) -> int:
+    """Run Python and all that it starts in such an environment; its exit status, 1 if there was a report.
 
     The build is kept in the directory `into`, by default in the checkout's build/.
     """
     into = into or ROOT / "build" / f"sanitized-{sanitize.replace(',', '-')}"
     into.mkdir(parents=True, exist_ok=True)
     env = build(into, sanitize)
+    env["PYTHONPATH"] += f":{ROOT / 'tests'}"
     reports = into / "reports"
     shutil.rmtree(reports, ignore_errors=True)
     reports.mkdir()
     reports.chmod(0o1777)  # a director may be an ordinary user's
     for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"):
         env[name] += f":log_path={reports}/report"
-    status = subprocess.run(
-        [env["UVS_SANITIZED_PYTHON"], "-m", "pytest", *arguments],
-        env=env | {"UVS_HYPOTHESIS_PROFILE": "sanitized"},
-        check=False,
-    ).returncode
+    status = subprocess.run([env["UVS_SANITIZED_PYTHON"], *arguments], env=env, check=False).returncode
     found = sorted(reports.iterdir())
     for report in found:
         print(f"\n=== {report.name}\n{report.read_text(errors='replace')[:20_000]}")
     return status or bool(found)
+
+
+def pytest(sanitize: str, arguments: Sequence[str], into: Path | None = None) -> int:
+    """A whole run of pytest, as `run`."""
+    os.environ["UVS_HYPOTHESIS_PROFILE"] = "sanitized"
+    return run(sanitize, ["-m", "pytest", *arguments], into)
