@@ -56,6 +56,9 @@ PROGRAM = """#!/bin/sh
 exec {python} -P -c 'import sys; from {module} import {function}; sys.exit({function}())' "$@"
 """
 
+# libnetfilter_queue reads up to three bytes behind a payload that NetfilterQueue hands it, for padding.
+SUPPRESSED = "interceptor_via_lib:libnetfilter_queue.so\n"
+
 PROGRAMS = {
     "uvs": ("uvs.cli", "main"),
     "uvsadm": ("uvs.adm.cli", "main"),
@@ -109,6 +112,7 @@ def build(into: Path, sanitize: str = "address,undefined") -> dict[str, str]:
     (site / "sitecustomize.py").write_text(
         SITECUSTOMIZE.format(python=str(own), library=str(library), threads=threads)
     )
+    (site / "suppressed").write_text(SUPPRESSED)
     programs.mkdir()
     words = {"python": shlex.quote(sys.executable), "library": shlex.quote(str(library))}
     _script(own, PYTHON.format(before=_start(threads), **words))
@@ -121,7 +125,7 @@ def build(into: Path, sanitize: str = "address,undefined") -> dict[str, str]:
         "PYTHONPATH": str(site),
         "PYTHONSAFEPATH": "1",  # not the checkout, which has no extension modules
         "PYTHONMALLOC": "default" if threads else "malloc",  # a block of its own for each object: reads past bytes are seen
-        "ASAN_OPTIONS": f"detect_leaks=0:exitcode={FAILED}",  # Python never frees all
+        "ASAN_OPTIONS": f"detect_leaks=0:exitcode={FAILED}:suppressions={site}/suppressed",  # Python never frees all
         "UBSAN_OPTIONS": f"print_stacktrace=1:exitcode={FAILED}",
         "TSAN_OPTIONS": f"halt_on_error=1:exitcode={FAILED}",
     }  # fmt: skip
