@@ -19,6 +19,7 @@ from uvs.ipvs.spec import IpvsError
 
 NAME_MAX, VALUE_MAX = 63, 255
 RECORD_MAX = 10_000
+WALK_SNAP, WALK_SENT = 1024, 16  # bytes of a packet, packets sent: an attribute holds 64 KiB
 CONNS_PER_MESSAGE = 64
 DATA_PER_MESSAGE = 8192
 CONNS_PER_TURN = 512  # looked at before others may go first
@@ -170,7 +171,7 @@ class UvsFamily:
         for _ in range(len(walks)):
             if not walks:
                 return
-            yield Cmd.GET_WALKS, _json(walks.popleft().to_json())
+            yield Cmd.GET_WALKS, _json(walks.popleft().to_json(WALK_SNAP, WALK_SENT))
 
     # ---- what unmodified programs use besides netlink
 

@@ -227,6 +227,8 @@ def ip_vs_leave(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Verdict
         if not iph.to_many and not local:
             return _bypass(ipvs, svc, skb, iph)
     if svc.key.port == FTPPORT and iph.ends[3] != FTPPORT:
+        if record:
+            record.step(2, "ip_vs_leave", "let pass: no server, and not the FTP service's own port")
         return skb.accept(Why.FTP_DATA)
     why = _why_no_dest(svc)
     if iph.flags & Hdr.ICMP:
@@ -245,10 +247,15 @@ def _bypass(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Verdict:
     )  # fmt: skip
     if cp is None:
         return skb.drop(Why.TABLE_FULL)
+    if skb.walk:
+        skb.walk.step(2, "ip_vs_leave", "no real server: sent to its own destination (cache_bypass)")
     ipvs.table.set_state(cp, Dir.INPUT, iph)
     verdict = ip_vs_bypass_xmit(ipvs, skb, cp, iph)
     ipvs.table.count_in(cp)
+    one_packet = cp.flags & ConnFlag.ONE_PACKET
     ipvs.table.conn_put(cp, skb.now)
+    if skb.walk and not one_packet:
+        skb.walk.after = walk.entry(cp, skb.now)
     return verdict
 
 

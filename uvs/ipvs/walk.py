@@ -140,8 +140,8 @@ class Walk:
         """Record one step."""
         self.steps.append(Step(depth, function, decision, looked_at))
 
-    def to_json(self) -> dict[str, Any]:
-        """The documented JSON form."""
+    def to_json(self, snap: int | None = None, most: int | None = None) -> dict[str, Any]:
+        """The documented JSON form, with `snap` bytes of each packet and `most` packets sent (None: all)."""
         return {
             "version": VERSION,
             "number": self.number,
@@ -150,7 +150,8 @@ class Walk:
             "packet": self.packet,
             "mark": self.mark,
             "frame": self.frame,
-            "data": self.data.hex(),
+            "length": len(self.data),
+            "data": self.data[:snap].hex(),
             "steps": [
                 {"depth": s.depth, "function": s.function, "decision": s.decision, "looked_at": s.looked_at}
                 for s in self.steps
@@ -158,11 +159,18 @@ class Walk:
             "verdict": self.verdict,
             "why": self.why,
             "entry": {"before": self.before, "after": self.after},
-            "delivered": None if self.delivered is None else self.delivered.hex(),
+            "delivered": None if self.delivered is None else self.delivered[:snap].hex(),
             "sent": [
-                {"nexthop": s.nexthop, "packet": s.packet, "data": s.data.hex(), "own": s.own}
-                for s in self.sent
+                {
+                    "nexthop": s.nexthop,
+                    "packet": s.packet,
+                    "length": len(s.data),
+                    "data": s.data[:snap].hex(),
+                    "own": s.own,
+                }
+                for s in self.sent[:most]
             ],
+            "omitted": len(self.sent[most:]) if most is not None else 0,
         }
 
 

@@ -130,7 +130,8 @@ class Director:
         if len(data) > route.mtu and (not v4 or data[6] & 0x40):
             return self._refused(data, mark, Why.TOO_BIG, route.mtu)
         told = self._hook(Hook.FORWARD, one_hop_less(data), mark)
-        told.steps.insert(0, Step(0, "ip_forward" if v4 else "ip6_forward", "TTL less one, as a router does"))
+        name, less = ("ip_forward", "TTL") if v4 else ("ip6_forward", "hop limit")
+        told.steps.insert(0, Step(0, name, f"{less} less one, as a router does"))
         return told
 
     def _refused(self, data: bytes, mark: int, why: Why, mtu: int = 0) -> Walk:

@@ -54,7 +54,7 @@ class _Text:
 
     def _head(self) -> str:
         walk = self.walk
-        about = [f"{len(walk['data']) // 2} bytes"]
+        about = [f"{walk['length']} bytes"]
         if walk["mark"]:
             about.append(f"mark {walk['mark']}")
         if self.start is not None:
@@ -155,6 +155,8 @@ class _Text:
                 label = "lost" if self.walk["why"] == "no_neighbour" else "sent"
                 yield from self._labelled(label, f"{sent['packet']}  via {sent['nexthop']}")
                 yield from self._changes(sent["changes"])
+        if self.walk["omitted"]:
+            yield from self._labelled("", f"and {self.walk['omitted']} more like it")
 
     def _labelled(self, label: str, text: str) -> Iterator[str]:
         room = self.width - _LABEL - len(_MARGIN)

@@ -128,6 +128,24 @@ def test_walks(client, director):
         client.record(10_001)
 
 
+def test_a_walk_of_a_large_packet_fits_into_a_message(client, director):
+    """64 KiB is what an attribute holds; the packet and each of its segments would be more in hex."""
+
+    def large() -> None:
+        world = director.world
+        world.server(world.service(), RIP[1])
+        world.local_in(tcp(CIP, 1024, VIP, 80))
+        world.local_in(tcp(CIP, 1024, VIP, 80, "A", b"x" * 60_000), gso=True)
+
+    client.record(2)
+    director.do(large)
+    _, walk = (json.loads(text) for text in client.walks())
+    assert (walk["length"], len(walk["data"])) == (60_040, 2048)
+    assert len(walk["sent"]) == 16
+    assert walk["omitted"] > 16
+    assert {s["length"] for s in walk["sent"]} == {576}
+
+
 def test_what_queues_have_counted(client, director):
     """A row for each, as the driver words it; of a director without queues none."""
     assert client.queues() == []

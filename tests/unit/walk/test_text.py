@@ -19,8 +19,8 @@ CONN = {
 def walk(**different: Any) -> dict[str, Any]:
     bare = {
         "version": 1, "number": 1, "time": 10**9, "hook": "LOCAL_IN", "packet": "TCP a > b S", "mark": 0, "frame": None,
-        "data": "45", "steps": [], "verdict": "DROP", "why": "weight_0", "entry": {"before": None, "after": None},
-        "delivered": None, "sent": [], "changes": None,
+        "length": 1, "data": "45", "steps": [], "verdict": "DROP", "why": "weight_0", "entry": {"before": None, "after": None},
+        "delivered": None, "sent": [], "omitted": 0, "changes": None,
     }  # fmt: skip
     return bare | different
 
@@ -97,7 +97,7 @@ def test_in_ascii() -> None:
 def test_a_director_leaves_the_changes_out() -> None:
     came = "4500001c000100004011f66ac0000202c00002640001000200084b1e"
     left = came[:16] + "3f11" + came[20:]
-    sent = {"nexthop": "198.51.100.11", "packet": "p", "data": left, "own": False}
+    sent = {"nexthop": "198.51.100.11", "packet": "p", "length": 28, "data": left, "own": False}
     bare = walk(data=came, sent=[sent])
     del bare["changes"]
     assert "64 → 63" in text.render(bare)
