@@ -51,6 +51,7 @@ typedef _Atomic uint64_t counter;
 struct uvs_nfq {
 	int fd;
 	uint16_t queue;
+	int begun; /* the next packet may have any number */
 	uint32_t last_id, received, at; /* messages of the batch; next to be done */
 	int unread; /* do heads of fragments wait?  -1: not looked yet, in this batch */
 	_Atomic int full;
@@ -81,7 +82,7 @@ static void count(counter *c)
 	atomic_store_explicit(c, atomic_load_explicit(c, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
-struct uvs_nfq *uvs_nfq_new(int fd, uint16_t queue)
+struct uvs_nfq *uvs_nfq_new(int fd, uint16_t queue, int begun)
 {
 	struct uvs_nfq *q = calloc(1, sizeof(*q));
 	uint32_t i, room;
@@ -90,6 +91,7 @@ struct uvs_nfq *uvs_nfq_new(int fd, uint16_t queue)
 		return NULL;
 	q->fd = fd;
 	q->queue = queue;
+	q->begun = begun;
 	if (ring_init(&q->ring, RING)) {
 		uvs_nfq_free(q);
 		return NULL;
@@ -409,9 +411,10 @@ static int one(struct uvs_nfq *q, struct uvs_fastpath *f, uint32_t i)
 		count(&q->fast);
 done:
 	count(&q->packets);
-	if (slow.id != q->last_id + 1)
+	if (slow.id != q->last_id + 1 && !q->begun)
 		atomic_fetch_add(&q->lost, slow.id - q->last_id - 1);
 	q->last_id = slow.id;
+	q->begun = 0;
 	return 1;
 }
 

@@ -85,8 +85,9 @@ struct uvs_nfq_info {
 
 #define UVS_NFQ_BATCH 64
 
-/* `fd`: non-blocking, open for as long as this is used.  NULL: no memory. */
-struct uvs_nfq *uvs_nfq_new(int fd, uint16_t queue);
+/* `fd`: non-blocking, open for as long as this is used; `begun`: packets were taken from it before, so that the first
+ * need not be number 1.  NULL: no memory. */
+struct uvs_nfq *uvs_nfq_new(int fd, uint16_t queue, int begun);
 void uvs_nfq_free(struct uvs_nfq *q);
 void uvs_nfq_info(const struct uvs_nfq *q, struct uvs_nfq_info *info);
 /* Why the last packet that was refused for good was (errno, 0: none since the last call), and its next hop. */

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from uvs import __version__, host
+from uvs import __version__, host, successor
 from uvs.chores import every, in_slices, spare_collector
 from uvs.control import credentials, state
 from uvs.control.keeper import Keeper
@@ -199,6 +199,7 @@ class Director:
         self.skb = Skb()
         self.fastpath: FastPath | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._successor = asyncio.Event()
         self._flushes = 0
         self._rules: asyncio.Task[None] | None = None
         self._undo = contextlib.ExitStack()
@@ -212,6 +213,7 @@ class Director:
         loop.add_signal_handler(
             signal.SIGHUP, log.info, "SIGHUP: there is no configuration file to read again"
         )
+        loop.add_signal_handler(signal.SIGUSR2, self._ask_for_successor)
         try:
             self._start(loop)
             sys.setswitchinterval(SWITCH_S)
@@ -222,13 +224,46 @@ class Director:
                 self.ipvs.table.info()["conns"], self.socket_path,
             )  # fmt: skip
             notify("READY=1")
-            await done.wait()
+            await self._serve(done)
             notify("STOPPING=1")
         finally:
             self._undo.close()  # all of it, even if a part fails
 
+    async def _serve(self, done: asyncio.Event) -> None:
+        """Until a signal; SIGUSR2 is no end, unless the kernel does not let the successor come into being."""
+        while not done.is_set():
+            waits = [asyncio.ensure_future(each.wait()) for each in (done, self._successor)]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for each in waits:
+                each.cancel()
+            if self._successor.is_set() and not done.is_set():
+                self._successor.clear()
+                await self._hand_over()
+
+    def _ask_for_successor(self) -> None:
+        self._successor.set()
+
+    async def _hand_over(self) -> None:
+        """Become the installed version (SIGUSR2), if it starts: packets wait in the kernel until it is up."""
+        if why := await successor.refusal():
+            log.error("SIGUSR2: the installed version does not start, this one goes on: %s", why)
+            return
+        log.info("SIGUSR2: going over to the installed version")
+        notify("RELOADING=1")
+        control = await self.server.hand_over()
+        with _logged():
+            await self.diversion.flushed()
+        # What is handed over, and the rules, must outlive this process's part in them.
+        estate = successor.Estate(self.driver.hand_over(), control)
+        self._settle()
+        self.keeper.close()
+        self._undo.pop_all()
+        successor.become(estate)
+
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Everything that can refuse comes before the first rule; rules come last, so that nothing waits."""
+        estate = successor.inherited()
+        self._undo.callback(estate.close)
         private_directory(str(self.state_dir), "--state-dir")
         table = Table(str(self.state_dir / "connections"), self.conn_max, host.boot_id(), self.clock())
         self._undo.callback(table.close)
@@ -255,12 +290,13 @@ class Director:
         for message in self.keeper.restore():
             log.warning("%s", message)
 
-        self._open_driver()
+        self._open_driver(estate)
         self.ipvs.queues = self._queues
         self.ipvs.unresolved = egress.unresolved
-        server = Server(self.ipvs, self.socket_path, self._commit, self.access, self._refresh)
-        server.start(loop)
-        self._undo.callback(server.close)
+        self.server = Server(self.ipvs, self.socket_path, self._commit, self.access, self._refresh)
+        self.server.start(loop, estate.take_control())
+        self._undo.callback(self.server.close)
+        estate.close()
         self.diversion = Diversion(self.queues, MARK, MARK, os.environ.get("UVS_BACKEND"))
         self.diverted = Diverted(self.ipvs.services, self.diversion)
         self.diverted.adopt()
@@ -286,7 +322,7 @@ class Director:
         ):
             self._undo.callback(every(loop, period, work))
 
-    def _open_driver(self) -> None:
+    def _open_driver(self, estate: successor.Estate) -> None:
         if self.driver_name != "native":
             self.driver: NetfilterQueueDriver | NativeDriver = NetfilterQueueDriver(self.queue, self._packet)
             self._undo.callback(self.driver.close)
@@ -301,7 +337,9 @@ class Director:
             ]
             for i in range(self.workers)
         ]
-        self.driver = NativeDriver(workers, self._packet, self.fastpath, MARK, self.egress.refused)
+        self.driver = NativeDriver(
+            workers, self._packet, self.fastpath, MARK, self.egress.refused, estate.take_queue
+        )
         self._undo.callback(self.driver.close)
         self.ipvs.settle = self._settle
 

@@ -76,6 +76,57 @@ def test_another_driver_comes_back(make_lab, drivers) -> None:
             assert there == here
 
 
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_upgrade_in_place(make_lab, driver) -> None:
+    """SIGUSR2: the same process, another program; transfers go on, new connections are answered all the time.
+
+    With the native driver not a packet is lost: the kernel keeps what comes meanwhile.
+    """
+    running = make_lab(servers=1, program=(*processes.UVS, "run", "--driver", driver))
+    pid = running.director.pid
+    with ExitStack() as stack:
+        transfers = []
+        for direction in (clients.upload, clients.download):
+            progress = clients.Progress(limit=SOME)
+            call = running.lab.begin("client", direction, running.vip(4), SIZE, progress, PATIENCE_S)
+            transfers.append((progress, stack.enter_context(closing(call))))
+        for progress, _ in transfers:
+            progress.wait(SOME)
+        asking = stack.enter_context(
+            closing(running.lab.begin("client", clients.parallel, running.vip(4), 200, PATIENCE_S))
+        )
+        for number in (1, 2):
+            os.kill(pid, signal.SIGUSR2)
+            said = f"SIGUSR2.* ready: .*{' ready: .*' * (number - 1)}"
+            wait_for(lambda said=said: re.search(said, running.log(), re.DOTALL), "the successor", PATIENCE_S)
+        for progress, _ in transfers:
+            progress.release()
+        for _, transfer in transfers:
+            _, there, here = transfer.result(PATIENCE_S)
+            assert there == here
+        assert len(asking.result(PATIENCE_S)) == 200
+    assert running.director.running
+    with running.client() as client:
+        rows = client.queues()
+    assert [row["lost"] for row in rows] == [0] * len(rows)
+
+
+@sandboxed
+def test_a_version_that_does_not_start() -> None:
+    """It is tried before anything is given up, and the director goes on."""
+    with directors() as where:
+        package = vm.environment(where)
+        director = Director(where, env=package).ready()
+        add(director, 80)
+        (where / "uvs/cli.py").write_text("raise ImportError('half a version')")
+        director.process.send_signal(signal.SIGUSR2)
+        wait_for(lambda: "does not start" in director.said, "the refusal", PATIENCE_S)
+        assert "half a version" in director.said
+        assert services(director) == {80}
+        director.stop()
+        assert director.said.count(" ready: ") == 1
+
+
 # ---------------------------------------------------------------- the saved table
 
 VIP = packed("192.0.2.1")

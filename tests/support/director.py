@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,11 +23,13 @@ PATIENCE_S = 60.0
 class Director:
     """A director of the test's own, in the present namespaces; `usual`: where a director is if nothing is said."""
 
-    def __init__(self, where: Path, *arguments: str, usual: bool = False) -> None:
+    def __init__(
+        self, where: Path, *arguments: str, usual: bool = False, env: Mapping[str, str] | None = None
+    ) -> None:
         self.socket, self.state = where / "control.sock", where / "state"
         self._log = (where / f"log.{time.monotonic_ns()}").open("w+")
         places = ["--socket", str(self.socket), "--state-dir", str(self.state)]
-        env = dict(os.environ)
+        env = {**os.environ, **(env or {})}
         if usual:
             places, self.socket, self.state = [], Path("/run/uvs/control.sock"), Path("/run/uvs")
             env = {name: value for name, value in env.items() if not name.startswith("UVS_")}

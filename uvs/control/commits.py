@@ -36,6 +36,11 @@ class Commits:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
+    async def ended(self) -> None:
+        """No commit is under way."""
+        while self._task is not None:
+            await asyncio.shield(self._task)
+
     async def _run(self) -> None:
         """What a commit could not do is logged, the acknowledgements go out all the same."""
         while self._again:

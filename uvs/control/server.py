@@ -260,11 +260,14 @@ class Server:
         self._inode = 0
         self._pause: asyncio.TimerHandle | None = None
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Listen. SocketInUse: another director does; OSError: the path cannot be used."""
+    def start(self, loop: asyncio.AbstractEventLoop, listener: int = -1) -> None:
+        """Listen. SocketInUse: another director does; OSError: the path cannot be used.
+
+        `listener`: a descriptor of a socket that listens there already.
+        """
         self.loop = loop
         self.turns = Turns(loop)
-        self._listener = listen(self.path, self.access)
+        self._listener = listen(self.path, self.access) if listener < 0 else socket.socket(fileno=listener)
         self._inode = os.stat(self.path).st_ino
         self._listen()
 
@@ -281,6 +284,15 @@ class Server:
             with contextlib.suppress(OSError):
                 if os.stat(self.path).st_ino == self._inode:
                     os.unlink(self.path)
+
+    async def hand_over(self) -> int:
+        """Let all clients go, once their changes are committed; the listening descriptor, for another."""
+        assert self._listener is not None
+        self.loop.remove_reader(self._listener.fileno())
+        await self.commits.ended()
+        for client in list(self.clients.values()):
+            client.close()
+        return self._listener.detach()
 
     def _committed(self) -> None:
         held, self.held = self.held, set()

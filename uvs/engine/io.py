@@ -90,9 +90,9 @@ class Queue:
     `slow`, and each needs a `verdict` before the next comes.
     """
 
-    def __init__(self, fd: int, number: int) -> None:
-        """`fd`: the socket, non-blocking, open for as long as this is used."""
-        raw = lib.uvs_nfq_new(fd, number)
+    def __init__(self, fd: int, number: int, begun: bool = False) -> None:
+        """`fd`: the socket, non-blocking, open for as long as this is used; `begun`: others took from it."""
+        raw = lib.uvs_nfq_new(fd, number, begun)
         if raw == ffi.NULL:
             raise MemoryError("no memory for a queue's buffers")
         self.fd = fd
@@ -109,6 +109,11 @@ class Queue:
     def full(self) -> bool:
         """Is a packet in hand for which there is no room before the hook path?"""
         return bool(lib.uvs_nfq_full(self._c))
+
+    @property
+    def open(self) -> int:
+        """Packets that the hook path was given and has not said a verdict for."""
+        return lib.uvs_nfq_open(self._c)  # type: ignore[no-any-return]
 
     def slow(self) -> Queued | None:
         """The packet whose turn on the hook path it is."""

@@ -39,11 +39,11 @@ class QueueSpec(NamedTuple):
 class _Queue:
     """One of them, open."""
 
-    def __init__(self, spec: QueueSpec) -> None:
+    def __init__(self, spec: QueueSpec, fd: int) -> None:
         self.spec = spec
-        self.socket = _bind(spec.number, spec.gso)
+        self.socket = _bind(spec.number, spec.gso) if fd < 0 else socket.socket(fileno=fd)
         self.socket.setblocking(False)
-        self.queue = Queue(self.socket.fileno(), spec.number)
+        self.queue = Queue(self.socket.fileno(), spec.number, begun=fd >= 0)
         self.cut = self.errors = 0
 
     def counters(self) -> QueueRow:
@@ -57,7 +57,8 @@ class NativeDriver:
 
     `workers`: for each thread the queues that it serves, most urgent first. What their fast path leaves comes
     to `handle`, on the thread that calls `run`. `mark` is put on what they send.
-    `refused` is told of the next hop of packets that the kernel would not send for good.
+    `refused` is told of the next hop of packets that the kernel would not send for good. `bound` says a
+    descriptor for the number of a queue that this process owns already, -1 for others.
     Raises NetfilterError from the constructor: no privilege, no NFQUEUE in this kernel, queue taken.
     """
 
@@ -68,6 +69,7 @@ class NativeDriver:
         fastpath: FastPath,
         mark: int,
         refused: Callable[[int], None] = lambda index: None,
+        bound: Callable[[int], int] = lambda number: -1,
     ) -> None:
         self._handle, self._refused = handle, refused
         self._failures = Failures()
@@ -76,7 +78,7 @@ class NativeDriver:
             undo.callback(os.close, self._wake)
             opened: dict[QueueSpec, _Queue] = {}
             for spec in sorted(spec for specs in workers for spec in specs):
-                opened[spec] = _Queue(spec)
+                opened[spec] = _Queue(spec, bound(spec.number))
                 undo.callback(opened[spec].socket.close)
             self._queues = sorted(opened.values(), key=lambda each: (each.spec.syn, each.spec.number))
             self._workers: list[Worker] = []
@@ -135,6 +137,14 @@ class NativeDriver:
             each.errors += 1
             self._failures.add(error)
             return _DROP
+
+    def hand_over(self) -> dict[int, int]:
+        """End the threads and do what they left; descriptors of the queues by number, for another driver."""
+        for worker in self._workers:
+            worker.close()
+        while any(each.queue.open for each in self._queues):
+            self.run()
+        return {each.spec.number: each.socket.detach() for each in self._queues}
 
     def close(self) -> None:
         """End the threads and give the queues back; the kernel drops what still waits in them."""

@@ -71,6 +71,11 @@ class NetfilterQueueDriver:
     def start(self) -> None:
         """Nothing is to begin: packets are taken by `run`."""
 
+    def hand_over(self) -> dict[int, int]:
+        """None: the package cannot take a queue that is bound already, the next driver binds it anew."""
+        self.close()
+        return {}
+
     def counters(self) -> list[QueueRow]:
         """Its row of `NetnsIpvs.queues`, without the kernel's part."""
         return [
