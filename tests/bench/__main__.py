@@ -9,18 +9,20 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 from bench import page, plots, report
 from bench.peers import peers
-from bench.plan import NAMES, Run, commands
+from bench.plan import INTERRUPTED, NAMES, Run, commands
 from bench.results import Results, about
 from bench.work import FULL, QUICK, Pace
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "build/bench"
+BUSY = 0.25  # load for each processor
 
 _EPILOG = f"""\
 works (--only): {", ".join(NAMES)}
@@ -31,7 +33,8 @@ as JSON and plots as SVG: by a full run into docs/performance (plots) and build/
 --peers into build/bench only; --write-docs fills docs/performance in, tables, figures and plots together.
 Needs no root (namespaces of its own), but without it queues have the small buffers that the host allows, which
 costs packets. Everything it starts ends with it, on Ctrl-C too.
-exit status: 0 all was measured, 1 something could not run (the table says what), 2 wrong use
+exit status: 0 all was measured, 1 something could not run (the table says what), 2 wrong use, 130 interrupted (what was
+measured until then is printed, nothing is written)
 """
 
 
@@ -77,7 +80,7 @@ def rounds(text: str) -> int:
     return number
 
 
-def words(known: Sequence[str]) -> type:
+def words(known: Sequence[str]) -> Callable[[str], list[str]]:
     """A list of known words, for argparse."""
 
     def parse(text: str) -> list[str]:
@@ -86,22 +89,15 @@ def words(known: Sequence[str]) -> type:
             raise argparse.ArgumentTypeError(f"no {unknown[0]!r}: one of {', '.join(known)}")
         return found
 
-    return parse  # type: ignore[return-value]
+    return parse
 
 
 def chosen_pace(args: argparse.Namespace) -> Pace:
-    """Full or quick, with so many rounds."""
+    """Full or quick, with so many rounds; peers that were asked for are not spared."""
     pace = QUICK if args.quick else FULL
-    return (
-        pace
-        if args.rounds is None
-        else Pace(**{**vars_of(pace), "rounds": args.rounds, "flood_rounds": args.rounds})
-    )
-
-
-def vars_of(pace: Pace) -> dict[str, object]:
-    """Its fields."""
-    return {name: getattr(pace, name) for name in pace.__dataclass_fields__}
+    if args.rounds:
+        pace = replace(pace, rounds=args.rounds, flood_rounds=args.rounds)
+    return replace(pace, sparing=pace.sparing and len(args.peers) == len(peers()))
 
 
 def measured(args: argparse.Namespace, argv: Sequence[str]) -> Results:
@@ -112,6 +108,8 @@ def measured(args: argparse.Namespace, argv: Sequence[str]) -> Results:
     told = about(
         ["scripts/bench", *argv], rounds=pace.rounds, commands=commands(pace), uvs_options=args.uvs_options
     )
+    if told["load at the beginning"] > BUSY * told["processors"]:
+        print(f"note: the load is {told['load at the beginning']:.1f}: figures mean little", file=sys.stderr)
     folder = Path(tempfile.mkdtemp(prefix="uvs-bench-"))
     try:
         run = Run(pace, compile_programs(folder), Results(told), tuple(args.uvs_options))
@@ -131,14 +129,11 @@ def main(argv: Sequence[str]) -> int:
     args = parser().parse_args(argv)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupted)
-    try:
-        results = (
-            Results.from_json(json.loads(args.given.read_text())) if args.given else measured(args, argv)
-        )
-    except KeyboardInterrupt:
-        print("scripts/bench: interrupted; its labs are gone", file=sys.stderr)
-        return 130
+    earlier = json.loads(args.given.read_text()) if args.given else None
+    results = Results.from_json(earlier) if earlier else measured(args, argv)
     print(report.text(results))
+    if INTERRUPTED in results.failures and not earlier:
+        return 130
     written = []
     if not args.given or args.json:
         written.append(args.json or OUT / "figures.json")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import statistics
 import subprocess
@@ -11,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from bench.connections import ARENA
+from bench.connections import allocated
 from bench.results import Figure
 from bench.stand import BULK_PORT, HTTP_PORT, PATIENCE, Stand
 from bench.work import Pace
@@ -30,6 +29,7 @@ FIGURES = [
     Figure("whole again", "s", 2, more=False),
     Figure("resident before", "MB", 1, more=False),
     Figure("resident at the end", "MB", 1, more=False),
+    Figure("table before", "MB", 1, more=False),
     Figure("table at the end", "MB", 1, more=False),
     Figure("connections at the end", "", 0, more=False),
 ]
@@ -77,10 +77,12 @@ def measure(stand: Stand, pace: Pace, is_uvs: bool) -> dict[str, float]:
         stand.lab.check("director", (*processes.UVS, "sysctl", "-q", "drop_entry=3"))
     for kind, title in FLOWS.items():
         found["resident before"] = min(found.get("resident before", float("inf")), stand.memory() / 1e6)
+        if is_uvs:
+            found.setdefault("table before", allocated(stand) / 1e6)
         before, during = one_flood(stand, pace, kind, found)
         found[f"{title}: before"], found[f"{title}: share kept"] = before / 1e9, during / before
         if is_uvs:
-            found["table at the end"] = os.stat(stand.lab.path(ARENA)).st_blocks * 512 / 1e6
+            found["table at the end"] = allocated(stand) / 1e6
             found["connections at the end"] = len(processes.uvsadm(stand.lab, "-Lnc").splitlines()) - 2
     return found
 
@@ -105,6 +107,7 @@ def one_flood(stand: Stand, pace: Pace, kind: str, found: dict[str, float]) -> t
             report = json.loads(flow.communicate(timeout=PATIENCE)[0])
         finally:
             flow.kill()
-    if "error" in report:
-        raise RuntimeError(f"iperf3: {report['error']}")
-    return shares(report["intervals"], pace.flood_before, pace.flood_before + pace.flood)
+    try:  # a flow that the flood has stopped may end with an error, after all that is asked for
+        return shares(report["intervals"], pace.flood_before, pace.flood_before + pace.flood)
+    except (KeyError, ValueError):
+        raise RuntimeError(f"iperf3: {report.get('error', 'it ended early')}") from None

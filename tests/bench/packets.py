@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.peers import Peer
+from bench.peers import ACCEPT, ROUTING, Peer
 from bench.results import Figure
 from bench.stand import Stand
 from bench.work import Pace, Work
@@ -46,7 +46,7 @@ WORK = Work(
     lambda pace: [Figure("packets", "1000/s at the server", 0), *COST],
     measure,
     excuse,
-    small=True,
+    lambda peer: True,
 )
 PACED = Work(
     "paced",
@@ -54,5 +54,5 @@ PACED = Work(
     lambda pace: [Figure("arrived", "share that arrived"), *COST],
     measure_paced,
     excuse,
-    small=True,
+    lambda peer: peer.name in (ROUTING, ACCEPT) or peer.driver == "native",
 )

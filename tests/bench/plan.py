@@ -24,6 +24,7 @@ SIZES = {
     "servers": "UDP to a service of so many servers (wlc), NAT, native",
 }
 FLOOD = "flood"
+INTERRUPTED = "interrupted: the rest was not measured"
 NAMES = (*(work.name for work in OF_PEERS), *SIZES, FLOOD)
 # What goes wrong with one peer must not end the run.
 FAULTS = (
@@ -90,8 +91,9 @@ class Run:
             for peer in chosen:
                 if excuse := work.excuse(peer) or self._left_out(work, peer):
                     result.missing[peer.name] = excuse
+        needed = [p for p in chosen if any(p.name not in self.results.works[w.name].missing for w in works)]
         with ExitStack() as stack:
-            stands = self._stands(stack, [w.name for w in works], [(p.name, lambda p=p: p) for p in chosen])
+            stands = self._stands(stack, [w.name for w in works], [(p.name, lambda p=p: p) for p in needed])
             for number in range(self.pace.rounds):
                 for work in works:
                     self.say(f"round {number + 1} of {self.pace.rounds}: {work.title}")
@@ -99,9 +101,8 @@ class Run:
                         self.once(work.name, name, lambda w=work, s=stand: w.measure(s, self.pace))
 
     def _left_out(self, work: Work, peer: Peer) -> str:
-        if self.pace.every_driver or work.small or peer.driver != "netfilterqueue" or peer.mode == "nat":
-            return ""
-        return "only in a full run"
+        rare = peer.driver == "netfilterqueue" and peer.mode != "nat"
+        return "only in a full run" if self.pace.sparing and (rare or not work.sparing(peer)) else ""
 
     def _stands(
         self, stack: ExitStack, works: list[str], wanted: Sequence[tuple[str, Callable[[], Peer]]]
@@ -157,11 +158,14 @@ class Run:
                         name, count, lambda c=count, s=stand: numbers.measure(s, services[c], self.pace)
                     )
 
-    def of_flood(self) -> None:
+    def of_flood(self, chosen: Sequence[Peer]) -> None:
         """One lab after another: a flood leaves its traces."""
-        plan = [p for p in peers(self.uvs_options) if p.name in (ROUTING, HAPROXY, uvs_name("nat", "native"))]
+        plan = [p for p in chosen if p.name in (ROUTING, HAPROXY, uvs_name("nat", "native"))]
         title = f"SYN flood for {self.pace.flood:g} s, drop_entry=3"
-        self.open(FLOOD, title, flood.FIGURES, [p.name for p in plan])
+        result = self.open(FLOOD, title, flood.FIGURES, [p.name for p in plan])
+        if self.pace.sparing:
+            result.missing[HAPROXY] = "only in a full run"
+            plan = [p for p in plan if p.name != HAPROXY]
         for _ in range(self.pace.flood_rounds):
             for peer in plan:
                 with ExitStack() as stack:
@@ -171,7 +175,14 @@ class Run:
                         )
 
     def everything(self, only: Sequence[str], chosen: Sequence[Peer]) -> None:
-        """The works that `only` names."""
+        """The works that `only` names; what there is after an interruption is kept."""
+        try:
+            self._everything(only, chosen)
+        except KeyboardInterrupt:
+            self.results.failures.append(INTERRUPTED)
+        self.results.about["seconds"] = round(time.monotonic() - self.begin)
+
+    def _everything(self, only: Sequence[str], chosen: Sequence[Peer]) -> None:
         if works := [work for work in OF_PEERS if work.name in only]:
             self.of_peers(works, chosen)
         if "connections" in only:
@@ -180,8 +191,7 @@ class Run:
             if name in only:
                 self.of_numbers(name)
         if FLOOD in only:
-            self.of_flood()
-        self.results.about["seconds"] = round(time.monotonic() - self.begin)
+            self.of_flood(chosen)
 
 
 def commands(pace: Pace) -> dict[str, Any]:

@@ -217,10 +217,15 @@ def received() -> int:
 
 
 def received_rate(seconds: float) -> float:
-    """Packets a second that eth0 of this host gets."""
+    """Packets a second that eth0 of this host gets; where none come, it waits for some."""
     before, begin = received(), time.perf_counter()
-    time.sleep(seconds)
-    return (received() - before) / (time.perf_counter() - begin)
+    while True:
+        time.sleep(seconds)
+        got, took = received() - before, time.perf_counter() - begin
+        if got:
+            return got / took
+        if took > PATIENCE / 2:
+            raise TimeoutError(f"no packet has arrived in {took:.0f} s")
 
 
 # ---- what the kernel has counted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bench.peers import Peer
+from bench.peers import ACCEPT, Peer
 from bench.results import Figure
 from bench.stand import Stand
 
@@ -31,29 +31,32 @@ class Pace:
     flood: float = 10.0
     flood_before: int = 4
     flood_rounds: int = 1
-    every_driver: bool = True  # DR and TUN by --driver netfilterqueue in more than small packets
+    sparing: bool = False  # leave out what `Work.sparing` and peers say
 
 
 FULL = Pace()
 QUICK = replace(
     FULL, rounds=1, bulk=1, families=(4,), streams=(1,), packets=0.4, paced=0.4, web=1, latency=0.2,
-    connections=(10, 1_000_000), idle=1.0, services=(1, 10_000), servers=(1, 1_000), size_packets=0.4,
-    flood=3.0, flood_before=2, every_driver=False,
+    connections=(10, 1_000_000), idle=1.0, services=(1, 1_000), servers=(1, 1_000), size_packets=0.4, size_warm_up=0.4,
+    flood=2.0, flood_before=1, sparing=True,
 )  # fmt: skip
 # For tests of the harness: everything as short as it goes.
 TINY = replace(
     QUICK, packets=0.1, paced=0.1, latency=0.05, connections=(10, 1_000), idle=0.1, services=(1, 20),
-    servers=(1, 5), size_packets=0.1, size_warm_up=0.2, flood=1.0, flood_before=1,
+    servers=(1, 5), size_packets=0.1, size_warm_up=0.2, flood=1.0, sparing=False,
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Work:
-    """`measure` gives a value for each of `figures`; `excuse` says why a peer does not do it, or nothing."""
+    """`measure` gives a value for each of `figures`; `excuse` says why a peer does not do it, or nothing.
+
+    `sparing`: does a peer do it in a quick run?
+    """
 
     name: str
     title: str
     figures: Callable[[Pace], list[Figure]]
     measure: Callable[[Stand, Pace], dict[str, float]]
     excuse: Callable[[Peer], str] = lambda peer: ""
-    small: bool = False  # short for every peer, in a quick run too
+    sparing: Callable[[Peer], bool] = lambda peer: peer.name != ACCEPT
