@@ -15,30 +15,31 @@ PAGE, FIGURES = "README.md", "figures.json"
 MARKER = re.compile(r"(<!-- begin (\S+) -->\n).*?(<!-- end \2 -->)", re.S)
 
 
-def parts(results: Results) -> dict[str, str]:
-    """What belongs between the markers, by their names."""
+def parts(results: Results, folder: Path = FOLDER) -> dict[str, str]:
+    """What belongs between the markers, by their names: tables, and the plots that there are."""
     found = {
         "machine": report.machine(results) + "\n",
         "targets": report.markdown(report.target_table(rows(results))) + "\n",
     }
     for name, work in results.works.items():
-        notes = "; ".join(report.reasons(work))
         table = report.markdown(report.work_table(results, name))
-        found[name] = f"{_capital(work.title)}\n\n{table}\n" + (
-            f"\n{_capital(notes)[:-1]}.\n" if notes else ""
-        )
+        blocks = [_capital(work.title) + ":", table]
+        if notes := report.reasons(work):
+            blocks.append(_capital("; ".join(notes)) + ".")
+        blocks += [f"![{work.title}]({plot})" for plot in plots.of_work(name) if (folder / plot).exists()]
+        found[name] = "\n\n".join(blocks) + "\n"
     if "latency" in results.works:
         found["latency-added"] = report.markdown(report.latency_table(results)) + "\n"
     return found
 
 
 def _capital(title: str) -> str:
-    return title[:1].upper() + title[1:] + ":"
+    return title[:1].upper() + title[1:]
 
 
-def filled(page: str, results: Results) -> str:
+def filled(page: str, results: Results, folder: Path = FOLDER) -> str:
     """The page with a run's tables. ValueError if a table has no place there."""
-    made = parts(results)
+    made = parts(results, folder)
     places = [name for _, name, _ in MARKER.findall(page)]
     if without := [name for name in made if name not in places]:
         raise ValueError(f"{PAGE} has no markers for {', '.join(without)}")
@@ -47,7 +48,8 @@ def filled(page: str, results: Results) -> str:
 
 def write(results: Results, folder: Path = FOLDER) -> list[Path]:
     """Page, figures and plots."""
-    page = folder / PAGE
-    page.write_text(filled(page.read_text(), results))
-    (folder / FIGURES).write_text(json.dumps(results.to_json(), indent=1, ensure_ascii=False) + "\n")
-    return [page, folder / FIGURES, *(plots.draw(results, folder) if plots.available() else [])]
+    page, figures = folder / PAGE, folder / FIGURES
+    drawn = plots.draw(results, folder) if plots.available() else []
+    page.write_text(filled(page.read_text(), results, folder))
+    figures.write_text(json.dumps(results.to_json(), indent=1, ensure_ascii=False) + "\n")
+    return [page, figures, *drawn]

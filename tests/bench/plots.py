@@ -22,8 +22,12 @@ LINES = (
     ("services", "services", ("known", "new"), "1000/s"),
     ("servers", "servers", ("known", "new"), "1000/s"),
 )
-NAMES = tuple(f"{name}.svg" for name, *_ in BARS + LINES)
 OURS, OTHERS = ("#1f6fb4", "#8fc1e8"), ("#6b6b6b", "#bdbdbd")
+
+
+def of_work(work: str) -> list[str]:
+    """Names of the files that show it: its own, and those named after something else (`cost`)."""
+    return [f"{name}.svg" for name, of, *_ in BARS + LINES if of == work]
 
 
 def available() -> bool:
@@ -100,6 +104,9 @@ def _lines(work: WorkResult, figures: tuple[str, ...], axis: str, path: Path) ->
             [int(c) for c in counts], medians, marker="o", color=OURS[i % 2], label=work.figures[name].name
         )
     ax.set_xscale("log")
+    ax.set_xticks([10**n for n in range(7) if 10**n <= max(map(int, work.order))])
+    ax.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+    ax.margins(y=0.1)
     ax.set_ylim(bottom=0)
     ax.grid(lw=0.3)
     ax.set_xlabel(work.count or "")
