@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 #define BATCH 64
-#define ROOM (65536 + 4096) /* a packet of many segments and what netlink puts around it */
+/* A packet of many segments and what netlink puts around it; no multiple of a page, or heads would share cache sets. */
+#define ROOM (65536 + 4096 + 64)
 #define QUEUE_LENGTH 8192
 #define RCVBUF (128 << 20)
 

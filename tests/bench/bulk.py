@@ -38,18 +38,10 @@ def measure(stand: Stand, pace: Pace) -> dict[str, float]:
     """Gbit/s of each of `cells`."""
     found = {}
     for figure, family, streams, words in cells(pace):
-        argv = [
-            "iperf3",
-            "-c",
-            stand.address[family],
-            "-p",
-            str(BULK_PORT),
-            "-t",
-            str(pace.bulk),
-            "-P",
-            str(streams),
-        ]
-        found[figure] = rate(json.loads(stand.client(*argv, "-J", *words)))
+        seconds = pace.bulk if streams == 1 else pace.many
+        words = ("-p", str(BULK_PORT), "-t", str(seconds), "-P", str(streams), "-J", *words)
+        report = stand.client("iperf3", "-c", stand.address[family], *words)
+        found[figure] = rate(json.loads(report))
     return found
 
 

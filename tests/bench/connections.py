@@ -11,6 +11,7 @@ import mmap
 import os
 import socket
 import time
+from collections.abc import Mapping
 
 from bench.results import Figure
 from bench.stand import UDP_PORT, Stand
@@ -112,11 +113,14 @@ def allocated(stand: Stand) -> int:
     return os.stat(stand.lab.path(ARENA)).st_blocks * 512
 
 
-def idle(stand: Stand, seconds: float) -> float:
-    """Percent of a processor that the director takes when there is nothing to do."""
-    before, begin = stand.used(), time.perf_counter()
+def idle(stands: Mapping[str, Stand], seconds: float) -> dict[str, float]:
+    """Percent of a processor that each director takes when there is nothing to do."""
+    before = {count: (stand.used(), time.perf_counter()) for count, stand in stands.items()}
     time.sleep(seconds)
-    return (stand.used() - before).director / (time.perf_counter() - begin) * 100
+    return {
+        count: (stand.used() - before[count][0]).director / (time.perf_counter() - before[count][1]) * 100
+        for count, stand in stands.items()
+    }
 
 
 def measure(stand: Stand, count: int, pace: Pace) -> dict[str, float]:

@@ -134,8 +134,9 @@ class Run:
                     words = ("--driver", "native", *self.uvs_options)
                     connections.fill_stand(stand, int(count), words)
                     self.say(f"{name}: {count} in the table")
-            for count, stand in stands.items():
-                self.once(name, count, lambda s=stand: {"idle": connections.idle(s, self.pace.idle)})
+            idle = connections.idle(stands, self.pace.idle)
+            for count in stands:
+                self.once(name, count, lambda c=count: {"idle": idle[c]})
             for _ in range(self.pace.rounds):
                 for count, stand in stands.items():
                     self.once(name, count, lambda c=count, s=stand: connections.measure(s, int(c), self.pace))

@@ -83,13 +83,20 @@ def told(bounds: Sequence[Bound]) -> str:
     return "; ".join(words)
 
 
+def measured(row: Row) -> bool:
+    """Is there anything of it?"""
+    return any(bound.value is not None for bound in row.limits + row.aims)
+
+
 def all_tables(results: Results) -> Iterator[tuple[str, Table, list[str]]]:
     """Titles, tables and what is to be said beneath them, in order."""
     for name, work in results.works.items():
         yield work.title, work_table(results, name), reasons(work)
         if name == "latency":
             yield "what each adds to that", latency_table(results), []
-    yield "numbers to reach (driver native, ratios within this run)", target_table(rows(results)), []
+    found, rest = [r for r in rows(results) if measured(r)], [r for r in rows(results) if not measured(r)]
+    notes = ["not measured: " + ", ".join(row.work for row in rest)] if rest else []
+    yield "numbers to reach (driver native, ratios within this run)", target_table(found), notes
 
 
 def plain(table: Table) -> str:

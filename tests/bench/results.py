@@ -107,6 +107,7 @@ class Results:
         return made
 
 
+ALL_USERS = "4294967295"  # uid_map's length outside of user namespaces
 TOOLS = {
     "iperf3": ("iperf3", "--version"), "wrk": ("wrk", "-v"), "HAProxy": ("haproxy", "-v"), "nginx": ("nginx", "-v"),
     "iptables": ("iptables", "--version"), "compiler": (os.environ.get("CC", "cc"), "--version"),
@@ -124,7 +125,7 @@ def about(command: Sequence[str], **more: Any) -> dict[str, Any]:
         "processor": processor(Path("/proc/cpuinfo").read_text()) or platform.machine(),
         "processors": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
-        "root": os.getuid() == 0,
+        "root": os.getuid() == 0 and Path("/proc/self/uid_map").read_text().split()[-1] == ALL_USERS,
         "load at the beginning": os.getloadavg()[0],
         "tools": {name: _first_line(*argv) for name, argv in TOOLS.items()},
         **more,

@@ -120,8 +120,12 @@ def test_targets_compare_within_the_run() -> None:
 
 
 def test_every_row_is_told_whatever_is_missing() -> None:
-    text = report.text(Results(dict(ABOUT)))
-    assert text.count("not measured") >= len(targets.rows(Results({})))
+    results = Results(dict(ABOUT))
+    text = report.text(results)
+    assert [row.work for row in targets.rows(results) if row.work not in text] == []
+    assert report.plain(report.target_table(targets.rows(results))).count("not measured") > len(
+        targets.rows(results)
+    )
 
 
 def test_a_table_has_ratios_and_spread_and_says_what_is_missing() -> None:

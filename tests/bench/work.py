@@ -18,10 +18,11 @@ class Pace:
     bulk: int = 2
     families: tuple[int, ...] = (4, 6)
     streams: tuple[int, ...] = (1, 16)
-    packets: float = 1.5
-    paced: float = 1.5
+    many: int = 1  # `bulk` for many streams
+    packets: float = 1.2
+    paced: float = 1.2
     web: int = 2
-    latency: float = 1.5
+    latency: float = 1.0
     connections: tuple[int, ...] = (10, 1_000, 10_000, 100_000, 1_000_000)
     idle: float = 5.0
     services: tuple[int, ...] = (1, 100, 10_000)
