@@ -26,8 +26,17 @@ def render(walk: dict[str, Any], colour: bool = False, width: int = WIDTH, start
 
     `width`: columns; `start`: the clock's time (ns) that the walk's own is told from, None: not told.
     """
-    told = walk if "changes" in walk else complete(walk)
+    told = _harmless(walk if "changes" in walk else complete(walk))
     return "\n".join(_Text(told, colour, width, start).lines())
+
+
+def _harmless(value: Any) -> Any:
+    """A walk may come from elsewhere: nothing in it steers a terminal."""
+    if isinstance(value, str):
+        return value if value.isprintable() else "".join(c if c.isprintable() else "?" for c in value)
+    if isinstance(value, list):
+        return [_harmless(one) for one in value]
+    return {key: _harmless(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 def in_ascii(text: str) -> str:
@@ -89,7 +98,7 @@ class _Text:
             else:
                 yield line
                 below = guide.translate(_BELOW).ljust(column)
-                for more in wrap(looked, max(self.width - column - len(_MARGIN), 20)):
+                for more in _in_pairs(looked, max(self.width - column - len(_MARGIN), 20)):
                     yield self._paint("dim", below + more)
 
     def _looked_at(self, step: dict[str, Any]) -> str:
@@ -122,7 +131,8 @@ class _Text:
         text = f"{why}: {MEANING.get(why, '?')}"
         if verdict == "ACCEPT":
             text += f"; {_ON.get(walk['hook'], 'accepted')}"
-        yield self._paint(style, f"{verdict:<{_LABEL}}{text}")
+        for i, line in enumerate(self._wrapped(text)):
+            yield self._paint(style, f"{'' if i else verdict:<{_LABEL}}{line}")
 
     def _entry(self) -> Iterator[str]:
         before, after = self.walk["entry"]["before"], self.walk["entry"]["after"]
@@ -159,9 +169,11 @@ class _Text:
             yield from self._labelled("", f"and {self.walk['omitted']} more like it")
 
     def _labelled(self, label: str, text: str) -> Iterator[str]:
-        room = self.width - _LABEL - len(_MARGIN)
-        for i, line in enumerate(wrap(text, room, break_on_hyphens=False)):
+        for i, line in enumerate(self._wrapped(text)):
             yield self._paint("name", f"{'' if i else label:<{_LABEL}}") + line
+
+    def _wrapped(self, text: str) -> list[str]:
+        return wrap(text, self.width - _LABEL - len(_MARGIN), break_on_hyphens=False)
 
     def _changes(self, changes: list[dict[str, Any]]) -> Iterator[str]:
         pad = " " * _LABEL
@@ -171,7 +183,7 @@ class _Text:
         for layer, group in _by_layer(changes):
             if all(c["before"] is None for c in group):
                 text = ", ".join(f"{c['field']} {_short(c['after'])}" for c in group)
-                for i, line in enumerate(wrap(text, self.width - _LABEL - names - len(_MARGIN) - 4)):
+                for i, line in enumerate(_in_pairs(text, self.width - _LABEL - names - len(_MARGIN) - 4)):
                     sign = " " if i else "+"
                     yield pad + f"{'' if i else layer:<{names}}  " + self._paint("good", f"{sign} {line}")
                 continue
@@ -185,6 +197,12 @@ class _Text:
                 room = self.width - len(_MARGIN) - len(text)
                 between = " → " if len(before) + 3 + len(after) <= room else f"\n{_MARGIN}{' ' * len(text)}→ "
                 yield text + self._paint("dim", before) + between + self._paint("good", after)
+
+
+def _in_pairs(text: str, width: int) -> list[str]:
+    """`name value, name value` in lines that end behind a comma."""
+    kept = ", ".join(pair.replace(" ", "\xa0") for pair in text.split(", "))
+    return [line.replace("\xa0", " ") for line in wrap(kept, width)]
 
 
 def _guides(depths: list[int]) -> list[str]:

@@ -106,3 +106,23 @@ def test_a_director_leaves_the_changes_out() -> None:
 
 def test_a_reason_of_another_version_is_shown() -> None:
     assert "solar_flare" in text.render(walk(why="solar_flare"))
+
+
+def test_nothing_steers_the_terminal() -> None:
+    evil = "\033]0;x\007"
+    told = walk(
+        packet=evil,
+        why=evil,
+        steps=[step(0, evil, evil, word=evil)],
+        entry={"before": None, "after": CONN | {"state": evil}},
+    )
+    assert all(line.isprintable() for line in text.render(told).splitlines())
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_a_terminals_width_is_kept_to(width: int) -> None:
+    told = walk(
+        verdict="ACCEPT", why="no_service", entry={"before": CONN, "after": CONN | {"state": "FIN_WAIT"}},
+        steps=[step(0), step(1, "ip_vs_service_find", "no service", protocol="TCP", address="192.0.2.100:81", mark=3, more="x" * 20)],
+    )  # fmt: skip
+    assert max(map(len, text.render(told, width=width).splitlines())) <= width
