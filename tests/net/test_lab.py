@@ -94,7 +94,7 @@ def test_demo(uvs: Command) -> None:
             assert f"{mode} IPv{family}: 12 of 12 answered, rs1 4, rs2 4, rs3 4\n" in results
         assert f"({mode})" in done.stdout
     assert done.stdout.count("IPVS connection entries") == 3
-    assert done.stdout.count("the walk of the first packet:\nLOCAL_IN") == 3
+    assert done.stdout.count("the walk of the first packet:\n1  LOCAL_IN") == 3
 
 
 @pytest.mark.parametrize(("tun_type", "options"), [("gue", "--gue-port 6080"), ("gre", "--proto 47")])
