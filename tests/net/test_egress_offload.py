@@ -16,8 +16,9 @@ from scapy.layers.inet6 import IPv6
 from support.kernel_queue import CSUMNOTREADY, GSO, SKB_INFO, Kernel, Said
 from support.packets import CLIENT, CPORT, DPORT, SERVER, VIP, VPORT, half, packed
 from support.sandbox import Host, ip, link_up, offloads_off, sandboxed, wait_for
+from support.world import sums_right
 
-from uvs.engine.core import NextHop, Packet
+from uvs.engine.core import ConnFlag, NextHop, Packet
 from uvs.engine.io import Gso, Injector
 from uvs.netfilter.nfnetlink import attribute
 
@@ -128,8 +129,8 @@ def test_a_request_of_many_segments_leaves_as_one() -> None:
     )
     with closing(Kernel(wire.injector, wire.hop(4))) as kernel:
         kernel.hand(1, request.data, more=attribute(SKB_INFO, struct.pack("!I", CSUMNOTREADY | GSO)))
-        assert kernel.queue.receive() == 1
-        assert list(kernel.queue.packets()) == []
+        assert kernel.step() == 1
+        assert kernel.queue.slow() is None
         assert kernel.said() == [Said(1, False)]
         assert kernel.queue.info["refused"] == 0
     frame = wait_for(lambda: next((f for f in frames(wire.capture) if f[22:24] == b"\x08\0"), None), "it")
@@ -157,8 +158,8 @@ def test_a_device_without_a_link_layer_takes_many_segments() -> None:
     request = half(IP(src=CLIENT, dst=VIP) / TCP(sport=CPORT, dport=VPORT, flags="A") / os.urandom(5000))
     with closing(Kernel(Injector(MARK), NextHop(socket.if_nametoindex("t0"), 1500))) as kernel:
         kernel.hand(1, request.data, more=attribute(SKB_INFO, struct.pack("!I", CSUMNOTREADY | GSO)))
-        kernel.queue.receive()
-        assert list(kernel.queue.packets()) == []
+        assert kernel.step() == 1
+        assert kernel.queue.slow() is None
         assert kernel.queue.info["refused"] == 0
     payload, packet = b"", Packet()
 
@@ -170,6 +171,40 @@ def test_a_device_without_a_link_layer_takes_many_segments() -> None:
                 assert packet.iph.segment <= 536
                 payload += packet.data[40:]
         return len(payload) >= 5000
+
+    wait_for(more, "all of it")
+    assert payload == request.data[40:]
+
+
+@sandboxed
+@pytest.mark.parametrize("cooked", [False, True], ids=["bare", "cooked"])
+def test_a_request_of_many_segments_leaves_in_its_tunnel(cooked: bool) -> None:
+    """By the fast path: cut and summed before, into more packets than are sent by one call."""
+    tun = open_tun()
+    os.set_blocking(tun, False)
+    request = half(
+        IP(src=CLIENT, dst=VIP, ttl=9) / TCP(sport=CPORT, dport=VPORT, flags="A", seq=SEQ) / os.urandom(60000)
+    )
+    hop = NextHop(socket.if_nametoindex("t0"), 1500, cooked=cooked, saddr=packed("10.0.0.1"))
+    with closing(Kernel(Injector(MARK), hop, ConnFlag.TUNNEL)) as kernel:
+        kernel.hand(1, request.data, more=attribute(SKB_INFO, struct.pack("!I", CSUMNOTREADY | GSO)))
+        assert kernel.step() == 1
+        assert kernel.queue.slow() is None
+        assert kernel.said() == [Said(1, False)]
+        assert kernel.queue.info["refused"] == 0
+    payload, packet = b"", Packet()
+
+    def more() -> bool:
+        nonlocal payload
+        with suppress(BlockingIOError):
+            outer = os.read(tun, 1501)
+            if packet.load(outer) == 0 and packet.iph.protocol == 4:
+                assert (packet.iph.saddr, packet.iph.daddr) == (packed("10.0.0.1"), packed(SERVER))
+                assert sums_right(IP(outer))
+                assert IP(outer)[TCP].seq == (SEQ + len(payload)) & 0xFFFFFFFF
+                assert (packet.load(outer[20:]), packet.l4_csum_ok(), packet.iph.ttl) == (0, True, 8)
+                payload += packet.data[40:]
+        return len(payload) >= 60000
 
     wait_for(more, "all of it")
     assert payload == request.data[40:]

@@ -7,7 +7,7 @@ import struct
 from typing import Any, NamedTuple
 
 from support.packets import CLIENT, CPORT, DPORT, SERVER, VIP, VPORT, packed
-from uvs.engine.core import AF_INET, DestFlag, FastPath, NextHop, NextHops, Table
+from uvs.engine.core import AF_INET, ConnFlag, DestFlag, FastPath, NextHop, NextHops, Table
 from uvs.engine.io import BATCH, Injector, Queue, ffi
 from uvs.netfilter.nfnetlink import NFNL_SUBSYS_QUEUE, attribute, message
 
@@ -36,7 +36,12 @@ class Closed:
 class Kernel:
     """The other end of the socket; a connection is known, whose server is reached by NEXT_HOP, which is `hop`."""
 
-    def __init__(self, injector: Injector | Closed | None = None, hop: NextHop | None = None) -> None:
+    def __init__(
+        self,
+        injector: Injector | Closed | None = None,
+        hop: NextHop | None = None,
+        method: int = ConnFlag.MASQ,
+    ) -> None:
         self.socket, self.ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         for each in (self.socket, self.ours):
@@ -44,7 +49,7 @@ class Kernel:
         self.table = Table(None, 10)
         dest = self.table.dest_new()
         assert dest
-        dest.flags = DestFlag.AVAILABLE
+        dest.flags, dest.conn_flags = DestFlag.AVAILABLE, method
         conn = self.table.conn_new(
             AF_INET, 6, packed(CLIENT), CPORT, packed(VIP), VPORT, AF_INET, packed(SERVER), DPORT, 0, 0,
             dest.index, 0,
