@@ -6,6 +6,7 @@ Each returns plain data; none decides what is right.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import hashlib
 import http.client
@@ -230,6 +231,20 @@ def stray_segment(address: str, port: int, timeout: float = TIMEOUT) -> str:
             if struct.unpack_from("!HH", tcp) == (port, source):
                 return "".join(letter for i, letter in enumerate("FSRPAUEC") if tcp[13] >> i & 1)
     return ""
+
+
+def flood_of_syns(address: str, port: int, count: int) -> None:
+    """SYNs from as many ends that do not exist, as fast as they can be made; IPv4."""
+    there = socket.inet_aton(address)
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as sock:
+        for number in range(count):
+            here = bytes((198, 18, number >> 16 & 0xFF, number >> 8 & 0xFF))  # RFC 2544 6
+            source = 1024 + (number & 0xFF)
+            tcp = struct.pack("!HHIIBBHHH", source, port, number, 0, 5 << 4, 2, 8192, 0, 0)
+            check = _checksum(here + there + struct.pack("!BBH", 0, 6, len(tcp)) + tcp)
+            ip = struct.pack("!BBHHHBBH", 0x45, 0, 40, 0, 0, 64, socket.IPPROTO_TCP, 0) + here + there
+            with contextlib.suppress(BlockingIOError):
+                sock.sendto(ip + tcp[:16] + struct.pack("!H", check) + tcp[18:], (address, 0))
 
 
 def send_to_closed_port(address: str, port: int, timeout: float = TIMEOUT) -> str:
