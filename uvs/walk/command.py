@@ -70,7 +70,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-route", action="append", default=[], metavar="ADDR", help="there is no route to ADDR")
     add("--no-neighbour", action="append", default=[], metavar="ADDR", help="ADDR does not answer ARP")
     add("--sysctl", action="append", default=[], metavar="NAME=VALUE", help="set a knob of IPVS")
-    add("--interval", type=float, default=0.0, metavar="S", help="seconds between two EXPR (default 0)")
+    add("--interval", type=float, default=0.0, metavar="S", help="seconds after each packet (default 0)")
     add("--json", action="store_true", help="a JSON object a packet and line")
     add("--write", metavar="F", help="what leaves the director, as a pcap")
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from ipaddress import IPv4Address, IPv6Address
 from itertools import islice
 from typing import Any, NamedTuple
@@ -120,6 +121,12 @@ def _first_line(e: Exception) -> str:
     return in_a_line(str(e)) or type(e).__name__
 
 
+def _meant(typed: str, known: Iterable[str]) -> str:
+    """The name that was probably meant."""
+    close = get_close_matches(typed, known, 1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
 class Expression:
     """One expression; `build` makes what it says."""
 
@@ -165,7 +172,7 @@ class Expression:
             case ast.Name(id=name) if name in self.names:
                 raise self._wrong(node, f"{name} is written {name}(...)")
             case ast.Name(id=name):
-                raise self._wrong(node, f"no layer '{name}' (there are {', '.join(LAYERS[:6])}, ...)")
+                raise self._wrong(node, f"no layer '{name}'{_meant(name, LAYERS)}")
         raise self._wrong(node, "not allowed: only layers, literals, lists, '/' and '*'")
 
     def _over(self, node: ast.AST, left: Any, right: Any) -> Any:
@@ -185,7 +192,7 @@ class Expression:
 
     def _layer(self, node: ast.Call, name: str) -> Any:
         if name not in self.names:
-            raise self._wrong(node, f"no layer '{name}' (there are {', '.join(LAYERS[:6])}, ...)")
+            raise self._wrong(node, f"no layer '{name}'{_meant(name, LAYERS)}")
         layer = self.names[name]
         if name == "Raw" and len(node.args) == 1 and not node.keywords:
             return layer(self._value(node.args[0]))
@@ -195,7 +202,10 @@ class Expression:
         values: dict[str, Any] = {}
         for keyword in node.keywords:
             if keyword.arg is None or keyword.arg not in fields:
-                raise self._wrong(keyword.value, f"{name} has no field '{keyword.arg or '**'}'")
+                raise self._wrong(
+                    keyword.value,
+                    f"{name} has no field '{keyword.arg or '**'}'{_meant(keyword.arg or '', fields)}",
+                )
             values[keyword.arg] = self._value(keyword.value)
         self._ends(node, name, values)
         try:
