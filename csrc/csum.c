@@ -32,14 +32,16 @@ static uint16_t fold(uint64_t sum)
 
 uint64_t uvs_csum_add(const uint8_t *data, uint32_t len, uint64_t sum)
 {
+	uint64_t b = 0, c = 0, d = 0; /* four sums beside each other: none waits for another's carry */
 	uint8_t tail[8] = { 0 };
 
 	for (; len >= 32; data += 32, len -= 32) {
 		sum = add64(sum, load64(data));
-		sum = add64(sum, load64(data + 8));
-		sum = add64(sum, load64(data + 16));
-		sum = add64(sum, load64(data + 24));
+		b = add64(b, load64(data + 8));
+		c = add64(c, load64(data + 16));
+		d = add64(d, load64(data + 24));
 	}
+	sum = add64(add64(sum, b), add64(c, d));
 	for (; len >= 8; data += 8, len -= 8)
 		sum = add64(sum, load64(data));
 	if (len) {
