@@ -77,7 +77,7 @@ def peers(uvs_options: Sequence[str] = ()) -> list[Peer]:
         Peer(ACCEPT, _accept, needs=("iptables", "ip6tables")),
         Peer(ACCEPT_GSO, partial(_accept, gso=True), needs=("iptables", "ip6tables")),
     ]
-    for driver in reversed(DRIVERS):
+    for driver in sorted(DRIVERS):  # native first
         options = ("--driver", driver, *(uvs_options if driver == "native" else ()))
         found += [Peer(uvs_name(m, driver), partial(_uvs, options=options), m, driver=driver) for m in MODES]
     return found

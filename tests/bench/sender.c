@@ -4,7 +4,7 @@
  *
  * KIND  udp: 46 bytes of payload; syn: a TCP SYN.
  * MAC   of the next hop.
- * PORTS destination ports from PORT on, flow n to PORT + n % PORTS.
+ * PORTS destination ports from PORT on, flow n to PORT + n * STRIDE % PORTS: few flows are spread over many ports.
  * FLOWS how many source addresses and ports: a random one of them each packet, flow n from
  *       10.0.0.1 + n % 65536, port 1024 + n / 65536 (tests/bench/connections.py makes the same); 0: never the same
  *       twice (udp: one after another; syn: at random).
@@ -32,6 +32,7 @@
 
 #define BATCH 64
 #define PAYLOAD 46
+#define STRIDE 7919u /* a prime: each port has its turn */
 #define NS 1000000000ull
 
 struct frame {
@@ -86,7 +87,7 @@ static uint16_t fold(uint32_t s)
 static void fill(struct frame *f, uint64_t n, int port, int ports)
 {
 	size_t len = ntohs(f->ip.tot_len) - sizeof(f->ip);
-	uint16_t source = htons(1024 + (n >> 16) % 60000), dest = htons(port + n % ports);
+	uint16_t source = htons(1024 + (n >> 16) % 60000), dest = htons(port + n * STRIDE % ports);
 	uint32_t pseudo;
 
 	f->ip.saddr = htonl(0x0a000001 + (n & 0xffff));

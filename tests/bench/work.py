@@ -43,8 +43,8 @@ QUICK = replace(
 )  # fmt: skip
 # For tests of the harness: everything as short as it goes.
 TINY = replace(
-    QUICK, packets=0.1, paced=0.1, latency=0.05, connections=(10, 1_000), idle=0.1, services=(1, 20),
-    servers=(1, 5), size_packets=0.1, size_warm_up=0.2, flood=1.0, sparing=False,
+    QUICK, packets=0.1, paced=0.1, latency=0.05, connections=(1_000,), idle=0.1, services=(20,), servers=(5,),
+    size_packets=0.1, size_warm_up=0.2, flood=1.0, sparing=False,
 )  # fmt: skip
 
 
