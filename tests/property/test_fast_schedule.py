@@ -291,6 +291,9 @@ TAKES: dict[str, tuple[list[Any], bool]] = {
     "scheduler changed": ([*SIX, ("sched", "wlc"), syn(1), syn(2)], True),
     "scheduler of the hook path": ([*SIX, ("sched", "lblc"), syn()], False),
     "server deleted": ([*SIX, ("delete", (WEB, RIP[1], 0, 0, (0, 0))), syn(1), syn(2)], True),
+    "server added": (
+        [*SIX, ("delete", (WEB, RIP[1], 0, 0, (0, 0))), ("add", (WEB, RIP[1], MASQ, 1, (0, 0))), syn(1)], False,
+    ),
     "weight 0": ([*SIX, *(("edit", (WEB, rip, MASQ, 0, (0, 0))) for rip in RIP.values()), syn(1)], False),
     "no route": ([*SIX, ("route", RIP[1]), syn(1), syn(2), syn(3)], False),
 }  # fmt: skip
