@@ -13,6 +13,7 @@ complete -c uvs -n __fish_use_subcommand -a lab -d 'an LVS in network namespaces
 complete -c uvs -n __fish_use_subcommand -a walk -d 'a packet on paper'
 complete -c uvs -n __fish_use_subcommand -a decap -d "the real server's end of a tunnel"
 complete -c uvs -n __fish_use_subcommand -a sysctl -d "IPVS's knobs"
+complete -c uvs -n __fish_use_subcommand -a top -d 'live rates'
 complete -c uvs -n __fish_use_subcommand -a flush -d 'drop connections'
 complete -c uvs -n __fish_use_subcommand -a exec -d 'an unmodified program'
 complete -c uvs -n __fish_use_subcommand -a doctor -d 'what this machine lacks'
@@ -65,6 +66,9 @@ complete -c uvs -n '__uvs_in sysctl' -s q -l quiet -d 'do not show what is set'
 complete -c uvs -n '__uvs_in sysctl' -s e -l ignore -d 'pass over unknown names'
 complete -c uvs -n '__uvs_in sysctl' -s w -l write -d 'everything named is to be set'
 complete -c uvs -n '__uvs_in sysctl' -s v -l verbose -d 'range and meaning too'
+complete -c uvs -n '__uvs_in top' -l interval -x -d 'seconds between looks'
+complete -c uvs -n '__uvs_in top' -l once -d 'look once, as plain text'
+complete -c uvs -n '__uvs_in top' -l json -d 'as JSON'
 complete -c uvs -n '__uvs_in flush' -s t -l tcp-service -x -d 'of a virtual service'
 complete -c uvs -n '__uvs_in flush' -s u -l udp-service -x -d 'of a virtual service'
 complete -c uvs -n '__uvs_in flush' -l sctp-service -x -d 'of a virtual service'

@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "decap": ("uvs.decap", "the real server's end of a tunnel, without kernel modules"),
     "sysctl": ("uvs.control.sysctl_command", "show and set IPVS's knobs (net.ipv4.vs.*)"),
     "exec": ("uvs.exec", "run ipvsadm, keepalived, ldirectord... unmodified against the director"),
+    "top": ("uvs.top.command", "rates and connections of services and servers, drops and why, live"),
     "flush": ("uvs.flush", "drop chosen connections: of a service, a real server, a client"),
     "doctor": ("uvs.doctor", "what this machine lacks or has set wrongly, and what mends it"),
 }

@@ -23,7 +23,7 @@ LAYERS = [
     {"adm"},
     {"walk"},  # reads services as uvsadm does
     {"decap", "exec", "lab"},  # clients of control, of egress's netlink, of the walk's text
-    {"diverted", "doctor", "flush", "host", "successor"},
+    {"diverted", "doctor", "flush", "host", "successor", "top"},
     {"director"},
     {"cli"},
 ]

@@ -51,7 +51,7 @@ def service(entry: ServiceEntry, servers: list[DestEntry]) -> dict[str, Any]:
         "scheduler_flags": listing.sched_flags(spec),
         "persistence": None,
         "ops": bool(spec.flags & SVC_F_ONEPACKET),
-        **_stats(entry.stats),
+        **stats(entry.stats),
         "servers": [_server(server) for server in servers],
     }
     if spec.flags & SVC_F_PERSISTENT:
@@ -74,7 +74,7 @@ def _server(entry: DestEntry) -> dict[str, Any]:
         "active": entry.activeconns,
         "inactive": entry.inactconns,
         "persistent": entry.persistconns,
-        **_stats(entry.stats),
+        **stats(entry.stats),
     }
 
 
@@ -91,8 +91,9 @@ def counters(queues: list[QueueRow], reasons: dict[str, int], table: dict[str, i
     return {"queues": queues, "reasons": reasons, "table": table}
 
 
-def _stats(stats: Stats) -> dict[str, Any]:
+def stats(counted: Stats) -> dict[str, Any]:
+    """Counters and rates."""
     return {
-        "stats": dict(zip(COUNTERS, stats[:5], strict=True)),
-        "rate": dict(zip(RATES, stats[5:], strict=True)),
+        "stats": dict(zip(COUNTERS, counted[:5], strict=True)),
+        "rate": dict(zip(RATES, counted[5:], strict=True)),
     }
