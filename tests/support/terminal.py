@@ -34,8 +34,10 @@ class Terminal:
         self.slave = slave  # held open, so that what the program leaves of it can be looked at
         self.resize(columns, lines)
         self.attributes = termios.tcgetattr(slave)
+        # COLUMNS and LINES, which pytest-xdist sets, would be believed rather than the terminal.
+        own = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
         self.process = subprocess.Popen(
-            argv, stdin=slave, stdout=slave, stderr=slave, env={**env, "TERM": "xterm-256color"},
+            argv, stdin=slave, stdout=slave, stderr=slave, env={**own, "TERM": "xterm-256color"},
             start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )  # fmt: skip
 
