@@ -61,29 +61,31 @@ void ring_commit(struct ring *r)
 	atomic_store_explicit(&r->head, r->reserved, memory_order_release);
 }
 
-/* Where the oldest string stands; the head if there is none. */
-static uint32_t first(const struct ring *r)
+/* Where the oldest string stands; false: there is none.  The head is looked at once: what comes in between is for
+ * the next time, or it would be taken without what belongs to it (a SKIP before it, its content). */
+static int first(const struct ring *r, uint32_t *at)
 {
 	const uint32_t head = atomic_load_explicit(&r->head, memory_order_acquire);
-	const uint32_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
 
-	if (tail == head || length_at(r, tail) != SKIP)
-		return tail;
-	return tail + r->size - tail % r->size;
+	*at = atomic_load_explicit(&r->tail, memory_order_relaxed);
+	if (*at == head)
+		return 0;
+	if (length_at(r, *at) == SKIP)
+		*at += r->size - *at % r->size;
+	return 1;
 }
 
 const uint8_t *ring_first(struct ring *r)
 {
-	const uint32_t at = first(r);
+	uint32_t at;
 
-	if (at == atomic_load_explicit(&r->head, memory_order_relaxed))
-		return NULL;
-	return r->data + at % r->size + HEAD;
+	return first(r, &at) ? r->data + at % r->size + HEAD : NULL;
 }
 
 void ring_pop(struct ring *r)
 {
-	const uint32_t at = first(r);
+	uint32_t at;
 
-	atomic_store_explicit(&r->tail, at + length_at(r, at), memory_order_release);
+	if (first(r, &at))
+		atomic_store_explicit(&r->tail, at + length_at(r, at), memory_order_release);
 }

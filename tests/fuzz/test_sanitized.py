@@ -5,6 +5,8 @@ scripts/test runs the engine's tests, and some in namespaces, over them.
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,17 @@ def test_a_run_fails_by_a_childs_fault(folders, tmp_path, kind, fault, capfd) ->
     said = capfd.readouterr().out
     assert "1 passed" in said
     assert "SUMMARY: " in said
+
+
+def test_two_ends_of_a_ring(tmp_path) -> None:
+    """What one thread puts the other takes, none before it is whole (csrc/ring.c)."""
+    program = tmp_path / "two_ends"
+    sources = [sanitized.ROOT / "csrc/ring.c", Path(__file__).parent / "two_ends.c"]
+    flags = ["-O2", "-g", "-pthread", "-fsanitize=thread", f"-I{sanitized.ROOT / 'csrc'}"]
+    subprocess.run(["gcc", *flags, "-o", program, *sources], check=True)
+    before = sanitized.setarch()
+    env = os.environ | {"TSAN_OPTIONS": "halt_on_error=1"}
+    done = subprocess.run(
+        [*before, program], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout
