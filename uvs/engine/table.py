@@ -71,6 +71,13 @@ class AppData:
         lib.uvs_seq_resized(self._c, seq, diff)
 
 
+def _taken(table: Table, counted: Any) -> Any:
+    """Counters of one moment, while others count on."""
+    stats = ffi.new("struct uvs_stats *")
+    lib.uvs_stats_add(table._t, stats, counted)
+    return stats
+
+
 def _five(s: Any) -> tuple[int, int, int, int, int]:
     return s.conns, s.inpkts, s.outpkts, s.inbytes, s.outbytes
 
@@ -89,7 +96,7 @@ class _Record:
     @property
     def stats(self) -> tuple[int, int, int, int, int]:
         """conns, inpkts, outpkts, inbytes, outbytes since the record was made, less what was discounted."""
-        return _five(self._c.stats)
+        return _five(_taken(self._table, ffi.addressof(self._c, "stats")))
 
     def discount(self, counted: tuple[int, int, int, int, int]) -> None:
         """Count from there: what was counted before a zeroing is not shown again, by a later run neither."""
@@ -154,7 +161,7 @@ class DestRecord(_Record):
 
     def clear_stats(self) -> None:
         """Counters to zero (a revived destination of another service)."""
-        ffi.buffer(ffi.addressof(self._c, "stats"))[:] = bytes(ffi.sizeof("struct uvs_stats"))
+        self.discount(self.stats)
 
 
 class ServiceRecord(_Record):
@@ -187,12 +194,12 @@ class Total:
     @property
     def raw(self) -> tuple[int, int, int, int, int]:
         """conns, inpkts, outpkts, inbytes, outbytes since the arena was made, zeroed or not."""
-        return _five(self._counted)
+        return _five(_taken(self._table, self._counted))
 
     @property
     def stats(self) -> tuple[int, int, int, int, int]:
         """The same without what was discounted."""
-        shown = ffi.new("struct uvs_stats *", self._counted[0])
+        shown = _taken(self._table, self._counted)
         lib.uvs_stats_sub(self._table._t, shown, self._zeroed)
         return _five(shown)
 
