@@ -70,6 +70,12 @@ def whole_again(address: str, since: float) -> float:
     return begin - since
 
 
+def connections(listing: str) -> int:
+    """Active and inactive ones of all servers in `uvsadm -Ln`."""
+    rows = [line.split() for line in listing.splitlines() if line.startswith("  -> ")]
+    return sum(int(row[-2]) + int(row[-1]) for row in rows if row[-1].isdigit())
+
+
 def measure(stand: Stand, pace: Pace, is_uvs: bool) -> dict[str, float]:
     """A flood for each kind of flow."""
     found: dict[str, float] = {}
@@ -83,7 +89,7 @@ def measure(stand: Stand, pace: Pace, is_uvs: bool) -> dict[str, float]:
         found[f"{title}: before"], found[f"{title}: share kept"] = before / 1e9, during / before
         if is_uvs:
             found["table at the end"] = allocated(stand) / 1e6
-            found["connections at the end"] = len(processes.uvsadm(stand.lab, "-Lnc").splitlines()) - 2
+            found["connections at the end"] = connections(processes.uvsadm(stand.lab, "-Ln"))
     return found
 
 

@@ -79,7 +79,8 @@ def told(bounds: Sequence[Bound]) -> str:
     for each in bounds:
         state = {True: "met", False: "MISSED", None: "not measured"}[each.met]
         sign = ">=" if each.least else "<="
-        words.append(f"{value(each.value)} {each.of} ({sign} {each.bound:g}: {state})")
+        digits = 3 if each.value is not None and abs(each.value) < 10 else 1
+        words.append(f"{value(each.value, digits)} {each.of} ({sign} {each.bound:.4g}: {state})")
     return "; ".join(words)
 
 

@@ -87,6 +87,19 @@ def test_what_a_flow_keeps_leaves_begin_and_edges_out() -> None:
         flood.shares(rates[:4], 3.0, 5.5)
 
 
+def test_connections_are_counted() -> None:
+    listing = """\
+IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port           Forward Weight ActiveConn InActConn
+TCP  192.0.2.100:80 rr
+  -> 198.51.100.11:80             Masq    1      3          40000
+UDP  192.0.2.100:7000 rr
+  -> 198.51.100.11:7000           Masq    1      0          20
+"""
+    assert flood.connections(listing) == 40023
+
+
 def test_busy_time_is_what_is_not_idle() -> None:
     assert stand.machine_time("cpu  100 20 30 9999 999 5 45 7 0 0\ncpu0 1 2") * stand.TICK == pytest.approx(
         200
@@ -221,7 +234,7 @@ def test_figures_of_an_earlier_run_are_told_again(tmp_path: Path, capsys: pytest
     file = tmp_path / "figures.json"
     file.write_text(json.dumps(made(packets={"packets": {ACCEPT: [100], NAT: [90]}}).to_json()))
     assert main(["--from", str(file)]) == 0
-    assert "0.90 x accept loop (>= 0.6: met)" in capsys.readouterr().out
+    assert "0.900 x accept loop (>= 0.6: met)" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------------------- a run
