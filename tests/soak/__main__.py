@@ -194,8 +194,7 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         lab = stack.enter_context(place.create())
         soak = Soak(place.start(lab, args.driver, args.rate, args.run_options), args)
-        for call in soak.calls:
-            stack.callback(call.close)
+        stack.callback(lambda: [call.close() for call in soak.calls])  # before the lab, which they hold open
         try:
             soak.run()
         except Exception as error:

@@ -15,6 +15,7 @@ from support.running import Running
 
 from uvs.control.messages import DestEntry, ServiceEntry
 from uvs.engine.core import RECORD_SIZE, ConnFlag
+from uvs.ipvs.spec import IpvsError
 from uvs.lab.namespaces import STATE_DIR
 
 # Python's allocator and the kernel's pages move a little; a leak of 64 bytes a connection is more, in 15 minutes.
@@ -140,7 +141,7 @@ class Watch:
         for _ in range(LOOKS):
             try:
                 before, held, after = self.counted(), self.held(), self.counted()
-            except OSError:  # a service was deleted between its listing and its servers'
+            except IpvsError:  # a service was deleted between its listing and its servers'
                 continue
             differ = {
                 name: f"{name}: {counts} counted, {held.get(name, (0, 0, 0))} in the table"
