@@ -317,7 +317,7 @@ static int read_message(const uint8_t *msg, size_t len, struct uvs_queued *p, ui
 	return p->hook != 0;
 }
 
-static int receive(struct uvs_nfq *q, const struct uvs_fastpath *f, uint32_t budget)
+static int receive(struct uvs_nfq *q, uint32_t budget)
 {
 	uint32_t i, room;
 	int n;
@@ -328,7 +328,6 @@ static int receive(struct uvs_nfq *q, const struct uvs_fastpath *f, uint32_t bud
 	n = recvmmsg(q->fd, q->in, budget < BATCH ? budget : BATCH, MSG_DONTWAIT, NULL);
 	if (n <= 0)
 		return 0;
-	q->now = uvs_now(f->clock_rate);
 	q->received = (uint32_t)n;
 	q->unread = -1;
 	return n;
@@ -422,8 +421,9 @@ uint32_t uvs_nfq_step(struct uvs_nfq *q, struct uvs_fastpath *f, struct uvs_inje
 {
 	uint32_t before;
 
-	if (q->at == q->received && !receive(q, f, budget))
+	if (q->at == q->received && !receive(q, budget))
 		return 0;
+	q->now = uvs_now(f->clock_rate); /* what had no room before the hook path may have waited for long */
 	before = q->at;
 	while (q->at < q->received && one(q, f, q->at))
 		q->at++;

@@ -31,6 +31,7 @@ from support.sandbox import wait_for
 
 from uvs.director import DRIVERS
 from uvs.netfilter import Diversion, NetfilterError, driver, native, netfilterqueue, nfnetlink
+from uvs.netfilter.native import NativeDriver
 from uvs.netfilter.plan import one_queue
 
 pytestmark = needs_net_admin
@@ -117,6 +118,27 @@ def test_flood_leaves_the_loop_its_turn(net: Net, tap: Tap) -> None:
     # The kernel's own queue in front of ours is every namespace's: a busy machine may lose some there.
     assert len(tap.hooks(TURN + 100)) > batch
     assert tap.count("lost") == 0
+
+
+def test_handed_over_with_no_room_before_the_hook_path(net: Net) -> None:
+    """Every packet has its verdict from this driver or from the next: those that waited for room too."""
+    sent = 1200
+    tap = Tap(driver="native")
+    with closing(tap.driver):
+        assert isinstance(tap.driver, NativeDriver)
+        with net.socket("client", AF_INET) as sock:
+            for _ in range(sent):
+                sock.sendto(bytes(1400), SERVICE)
+        wait_for(lambda: tap.driver._queues[0].queue.full, "a full ring", PATIENCE_S)
+        left = tap.driver.hand_over()
+    following = Tap(driver="native", bound=left.__getitem__)
+    with closing(following.driver):
+        wait_for(
+            lambda: following.driver.run() or len(tap.seen) + len(following.seen) >= sent,
+            lambda: f"{len(tap.seen)} and {len(following.seen)} of {sent}",
+            PATIENCE_S,
+        )
+        assert (tap.count("lost"), following.count("lost")) == (0, 0)
 
 
 def test_queue_of_a_killed_director(net: Net, driver_name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import contextlib
 import select
 import socket
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -132,13 +133,15 @@ class Net:
             host.close()
 
 
-def open_driver(name: str, queue: int, handle: Handler) -> NetfilterQueueDriver | NativeDriver:
+def open_driver(
+    name: str, queue: int, handle: Handler, bound: Callable[[int], int] = lambda number: -1
+) -> NetfilterQueueDriver | NativeDriver:
     """A queue driver by its name; the native one with an empty table."""
     if name == "netfilterqueue":
         return NetfilterQueueDriver(queue, handle)
     fastpath = FastPath(Table(None, 1), NextHops())
     fastpath.flags = Fast.OFF
-    made = NativeDriver([[QueueSpec(queue)]], handle, fastpath, 0)
+    made = NativeDriver([[QueueSpec(queue)]], handle, fastpath, 0, bound=bound)
     made.start()
     return made
 
@@ -146,10 +149,15 @@ def open_driver(name: str, queue: int, handle: Handler) -> NetfilterQueueDriver 
 class Tap:
     """A queue whose packets are written down and accepted."""
 
-    def __init__(self, queue: int = QUEUE, driver: str = "netfilterqueue") -> None:
+    def __init__(
+        self,
+        queue: int = QUEUE,
+        driver: str = "netfilterqueue",
+        bound: Callable[[int], int] = lambda number: -1,
+    ) -> None:
         self.seen: list[tuple[int, int, int, bytes]] = []  # hook, mark, indev, packet
         self.answer: bool | bytes | Exception = True  # bytes: that payload instead of a datagram's own
-        self.driver = open_driver(driver, queue, self._handle)
+        self.driver = open_driver(driver, queue, self._handle, bound)
 
     def _handle(self, hook: int, data: bytes, mark: int, indev: int, gso: bool) -> bool | bytes:
         self.seen.append((hook, mark, indev, data))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from uvs.engine.core import FastPath
-from uvs.engine.io import PAYLOAD_MAX, QUEUE_SYN, Queue, Queued, Worker
+from uvs.engine.io import PAYLOAD_MAX, QUEUE_SYN, Injector, Queue, Queued, Worker
 from uvs.ipvs.spec import QueueRow
 from uvs.netfilter import driver, nfnetlink
 from uvs.netfilter.diversion import queue_taken
@@ -72,6 +72,7 @@ class NativeDriver:
         bound: Callable[[int], int] = lambda number: -1,
     ) -> None:
         self._handle, self._refused = handle, refused
+        self._fastpath, self._mark = fastpath, mark
         self._failures = Failures()
         with contextlib.ExitStack() as undo:
             self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -142,8 +143,13 @@ class NativeDriver:
         """End the threads and do what they left; descriptors of the queues by number, for another driver."""
         for worker in self._workers:
             worker.close()
-        while any(each.queue.open for each in self._queues):
-            self.run()
+        self._workers.clear()
+        with contextlib.closing(Injector(self._mark)) as injector:
+            while any(each.queue.open or each.queue.full for each in self._queues):
+                self.run()
+                for each in self._queues:
+                    if each.queue.full:  # what a thread has in hand the kernel does not tell of again
+                        each.queue.step(self._fastpath, injector)
         return {each.spec.number: each.socket.detach() for each in self._queues}
 
     def close(self) -> None:
