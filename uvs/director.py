@@ -51,6 +51,7 @@ DRIVERS = ("native", "netfilterqueue")
 WORKERS_MAX = 64
 URGENCY = (Class.REPLY, Class.REQUEST, Class.OTHER, Class.SYN)  # what is served first
 TICK_S, SECOND_S = 0.1, 1.0
+LATE_TURNS = 3  # of the loop, until it has called what a signal calls
 SWITCH_S = 0.0005  # for so long the thread that changes rules may keep the interpreter from packets
 
 
@@ -214,6 +215,7 @@ class Director:
             signal.SIGHUP, log.info, "SIGHUP: there is no configuration file to read again"
         )
         loop.add_signal_handler(signal.SIGUSR2, self._ask_for_successor)
+        successor.release_signals()
         try:
             self._start(loop)
             sys.setswitchinterval(SWITCH_S)
@@ -238,27 +240,34 @@ class Director:
                 each.cancel()
             if self._successor.is_set() and not done.is_set():
                 self._successor.clear()
-                await self._hand_over()
+                await self._hand_over(done)
 
     def _ask_for_successor(self) -> None:
         self._successor.set()
 
-    async def _hand_over(self) -> None:
+    async def _hand_over(self, done: asyncio.Event) -> None:
         """Become the installed version (SIGUSR2), if it starts: packets wait in the kernel until it is up."""
         if why := await successor.refusal():
             log.error("SIGUSR2: the installed version does not start, this one goes on: %s", why)
             return
+        if done.is_set():
+            return
         log.info("SIGUSR2: going over to the installed version")
         notify("RELOADING=1")
+        held = successor.hold_signals()
         control = await self.server.hand_over()
         with _logged():
             await self.diversion.flushed()
+        for _ in range(LATE_TURNS):
+            await asyncio.sleep(0)
+        if done.is_set():
+            held.append(signal.SIGTERM)
         # What is handed over, and the rules, must outlive this process's part in them.
         estate = successor.Estate(self.driver.hand_over(), control)
         self._settle()
         self.keeper.close()
         self._undo.pop_all()
-        successor.become(estate)
+        successor.become(estate, held)
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Everything that can refuse comes before the first rule; rules come last, so that nothing waits."""

@@ -7,6 +7,7 @@ rules             stay as they are, and are put in place anew by the successor
 connections       the arena's file, as after a crash
 services          the saved table, as after a crash
 control clients   the listening socket stays; those connected now are let go, and come again
+signals           wait until the successor knows them: until then they would kill it, and its rules would stay
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import NoReturn
 
 VARIABLE = "UVS_SUCCESSOR"
+SIGNALS = signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2
 PATIENCE_S = 20.0  # for the installed version to say its name
 
 
@@ -82,8 +86,26 @@ async def refusal() -> str:
     return "" if child.returncode == 0 else lines[-1] if lines else f"status {child.returncode}"
 
 
-def become(estate: Estate) -> NoReturn:
-    """Execute the installed version by the command line of this one. Raises OSError."""
+def hold_signals() -> list[int]:
+    """The list of those that come from now on, for `become`. What the loop does at them it goes on doing."""
+    held: list[int] = []
+    for number in SIGNALS:
+        signal.signal(number, lambda number, _: held.append(number))
+    return held
+
+
+def release_signals() -> None:
+    """They are handled from now on; those that came meanwhile too."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+def become(estate: Estate, held: Iterable[int] = ()) -> NoReturn:
+    """Execute the installed version by this one's command line; `held`: signals for it. Raises OSError."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    for number in set(held):
+        signal.pthread_kill(
+            threading.main_thread().ident or 0, number
+        )  # execve() keeps what waits, and the mask
     for fd in estate.fds():
         os.set_inheritable(fd, True)
     environment = os.environ | {VARIABLE: json.dumps({"pid": os.getpid(), **asdict(estate)})}

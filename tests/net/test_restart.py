@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -125,6 +126,45 @@ def test_a_version_that_does_not_start() -> None:
         assert services(director) == {80}
         director.stop()
         assert director.said.count(" ready: ") == 1
+
+
+@sandboxed
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("sig", [signal.SIGUSR2, signal.SIGHUP], ids=lambda sig: sig.name)
+def test_signals_while_it_goes_over(driver: str, sig: signal.Signals) -> None:
+    """No moment in which a signal that a director knows means the death of the process."""
+    with directors() as where:
+        director = Director(where, "--driver", driver).ready()
+        add(director, 80)
+        director.process.send_signal(signal.SIGUSR2)
+        end = time.monotonic() + PATIENCE_S
+        while director.said.count(" ready: ") == 1 and time.monotonic() < end:
+            director.process.send_signal(sig)
+            time.sleep(0.001)
+        assert director.process.poll() is None, director.said
+        director.stop()
+        assert director.process.returncode == 0
+
+
+@sandboxed
+@pytest.mark.parametrize("after", ["SIGUSR2", "going over"])
+def test_told_to_end_while_it_goes_over(after: str) -> None:
+    """It ends, this one or its successor, and leaves no rule."""
+    with directors() as where:
+        director = Director(where).ready()
+        add(director, 80)  # from now on there are rules
+        director.stop()
+        for delay in (0.0, 0.01, 0.05, 0.1, 0.2):
+            director = Director(where).ready()
+            director.process.send_signal(signal.SIGUSR2)
+            if after == "going over":
+                wait_for(lambda director=director: after in director.said, after, PATIENCE_S)
+            time.sleep(delay)
+            director.process.send_signal(signal.SIGTERM)
+            code, said = director.ended()
+            assert code == 0, said
+            rules = subprocess.run(["iptables-save"], capture_output=True, text=True, timeout=PATIENCE_S)
+            assert "uvs" not in rules.stdout.lower(), said
 
 
 # ---------------------------------------------------------------- the saved table

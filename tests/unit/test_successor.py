@@ -54,7 +54,10 @@ def test_the_command_line(monkeypatch: pytest.MonkeyPatch, orig_argv: list[str],
     monkeypatch.setattr(sys, "argv", ["x", "run", "--queues", "2"])
     done = []
     monkeypatch.setattr(os, "execve", lambda path, command, environment: done.append((path, command)))
-    successor.become(Estate())
+    try:
+        successor.become(Estate())
+    finally:
+        successor.release_signals()
     assert done == [(sys.executable, [sys.executable, *program, "run", "--queues", "2"])]
 
 
