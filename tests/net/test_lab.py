@@ -6,50 +6,13 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.sandbox import wait_for
+from support.ordinary import UVS, Command
 
 from uvs.lab import processes
-
-PATH = "/usr/local/bin:/usr/bin:/bin"  # an ordinary user's on Debian: without the folders of system programs
-UVS = (sys.executable, "-P", "-m", "uvs.cli")
-Command = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def ordinary() -> Iterator[list[str]]:
-    """What is put before a command to run it as an ordinary user, whoever runs the tests.
-
-    In a user namespace in which we are user 1000 a command starts without any capability.
-    """
-    argv = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--", "sleep", "infinity"]
-    with subprocess.Popen(argv) as sleeper:
-        cmdline = Path(f"/proc/{sleeper.pid}/cmdline")
-        wait_for(lambda: cmdline.read_bytes().startswith(b"sleep"), "the user namespace")
-        enter = ["nsenter", "--preserve-credentials", f"--user=/proc/{sleeper.pid}/ns/user", "--"]
-        rights = subprocess.check_output([*enter, "grep", "-E", "Uid|CapEff", "/proc/self/status"], text=True)
-        assert rights.split() == ["Uid:", *["1000"] * 4, "CapEff:", "0" * 16]
-        yield enter
-        sleeper.kill()
-
-
-@pytest.fixture
-def uvs(ordinary: list[str], tmp_path: Path) -> Iterator[Command]:
-    """Runs `uvs ARGUMENTS` as an ordinary user with a runtime directory of its own; no lab survives the test."""
-    environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "PATH": PATH}
-
-    def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        argv = [*ordinary, *UVS, *arguments]
-        return subprocess.run(argv, env=environment, input=stdin, capture_output=True, text=True, timeout=300)
-
-    yield run
-    if any(tmp_path.glob("uvs/lab/*.json")):
-        run("lab", "down", "--all")
 
 
 def holders(pids: set[int] | None = None) -> set[int]:

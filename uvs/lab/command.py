@@ -1,4 +1,4 @@
-"""`uvs lab`: demo, up, down, status, exec."""
+"""`uvs lab`: its command line; what stands already, and running commands in it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import argparse
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from uvs.lab import processes, registry
+from uvs.lab import halt, processes, registry, send
 from uvs.lab.enter import LabError, Member
 from uvs.lab.namespaces import Lab
 from uvs.lab.topology import METHOD_NAMES, MODES, TUN_TYPES, topology, url
@@ -23,6 +23,9 @@ examples:
   uvs lab up --mode dr                        a lab that stays
   uvs lab exec director -- uvsadm -Ln         run a command on a host of it
   uvs lab exec client -- bash                 a shell on a host
+  uvs lab stop rs2                            a real server fails
+  uvs lab send client 'IP(src="192.0.2.2", dst="192.0.2.100")/TCP(sport=1024, dport=80, flags="S")'
+                                              a packet of your own, and its walk
   uvs lab down                                remove it
 no root needed; nothing outside the lab's own namespaces is touched
 """
@@ -56,7 +59,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     down.add_argument("--all", action="store_true", help="every lab of yours")
     status = action("status", "which labs are up: hosts, addresses, processes")
     run = action("exec", "run a command on a host of a lab")
-    for each in (up, down, status, run):
+    craft = action("send", "send crafted packets from a host, and show what the director did with them")
+    send.arguments(craft)
+    stop = action("stop", "stop a real server, or the director")
+    start = action("start", "start what was stopped")
+    halt.arguments(stop, start)
+    for each in (up, down, status, run, craft, stop, start):
         each.add_argument(
             "--name", metavar="NAME", help="the lab's name" + (" (default lab)" if each is up else "")
         )
@@ -78,7 +86,24 @@ def main(args: argparse.Namespace) -> int:
         return down(args)
     if args.action == "status":
         return status(args)
-    return run(args)
+    if args.action == "exec":
+        return run(args)
+    lab = registry.find(args.name).lab()
+    return _TOOLS[args.action](args, lab_with(lab, args.host))
+
+
+_TOOLS: dict[str, Callable[[argparse.Namespace, Lab], int]] = {
+    "send": send.main,
+    "start": halt.main,
+    "stop": halt.main,
+}
+
+
+def lab_with(lab: Lab, host: str) -> Lab:
+    """The lab, which has a host of that name. LabError: it has not."""
+    if host not in {h.name for h in lab.topology.hosts}:
+        raise LabError(f"no host {host!r}: one of {', '.join(h.name for h in lab.topology.hosts)}", 2)
+    return lab
 
 
 def up(args: argparse.Namespace) -> int:
@@ -179,9 +204,7 @@ def run(args: argparse.Namespace) -> int:
     argv = args.argv[1:] if args.argv[:1] == ["--"] else args.argv
     if not argv:
         raise LabError("no command: uvs lab exec HOST -- CMD...", 2)
-    lab = registry.find(args.name).lab()
-    if args.host not in lab.names:
-        raise LabError(f"no host {args.host!r}: one of {', '.join(h.name for h in lab.topology.hosts)}", 2)
+    lab = lab_with(registry.find(args.name).lab(), args.host)
     sys.stdout.flush()
     try:
         process = lab.popen(args.host, argv)

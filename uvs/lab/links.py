@@ -18,7 +18,7 @@ from uvs.lab.topology import VIP, Host, Topology
 
 SETTLE = 30.0  # seconds; links take up to one to come up, on a busy machine longer
 MS_BIND = 4096
-IFF_RUNNING = 0x40
+IFF_UP, IFF_RUNNING = 0x1, 0x40
 SIOCGIFFLAGS, SIOCETHTOOL = 0x8913, 0x8946
 
 
@@ -86,6 +86,12 @@ def _flags(sock: socket.socket, name: str) -> int:
     request = struct.pack("16sh14x", name.encode(), 0)
     flags: int = struct.unpack_from("16sh", fcntl.ioctl(sock, SIOCGIFFLAGS, request))[1]
     return flags & 0xFFFF
+
+
+def is_up(name: str) -> bool:
+    """Is an interface set up?"""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        return bool(_flags(sock, name) & IFF_UP)
 
 
 def wait_ports() -> list[str]:

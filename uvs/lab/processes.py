@@ -20,13 +20,18 @@ UVSADM = (*PYTHON, "uvs.adm.cli")
 
 def start_servers(lab: Lab) -> list[Daemon]:
     """HTTP and UDP echo on every real server, and the ends of its tunnels."""
-    program = (sys.executable, "-I", "-S", servers.__file__)
     started = []
     for host in lab.topology.servers:
-        started.append(lab.start(host.name, "server", (*program, host.name), notify=True))
+        started.append(start_server(lab, host.name))
         if host.decapsulates:
             started += start_decap(lab, host.name)
     return started
+
+
+def start_server(lab: Lab, host: str) -> Daemon:
+    """HTTP and UDP echo on one real server."""
+    program = (sys.executable, "-I", "-S", servers.__file__)
+    return lab.start(host, "server", (*program, host), notify=True)
 
 
 def start_decap(lab: Lab, host: str) -> list[Daemon]:
