@@ -166,6 +166,8 @@ def _explain(error: OSError) -> str:
     if error.errno in (errno.EPERM, errno.EACCES):
         what = f" ({file})" if file and str(file) not in text else ""
         return f"{text}{what}: run it as root, or in a namespace of your own (uvs lab)"
+    if error.errno == errno.EMFILE:
+        return f"{text}: allow it more (ulimit -n, LimitNOFILE=), or fewer --queues"
     return text if file is None or str(file) in text else f"{text}: {file}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -100,6 +101,19 @@ def test_taken_queue_socket_and_arena():
             assert "IP Virtual Server" in first.adm("-Ln")
         finally:
             first.stop()
+
+
+@sandboxed
+@pytest.mark.parametrize("descriptors", [30, 60, 100])
+def test_too_few_descriptors(descriptors):
+    """One line says what to do, wherever they end; nothing is left behind."""
+    before = rules()
+    with directors() as where:
+        director = Director(where, "--queues", "16", limits=[(resource.RLIMIT_NOFILE, descriptors)])
+        code, said = director.ended()
+        assert code == 1
+        one_line(said, "Too many open files", "--queues")
+    assert rules() == before
 
 
 @sandboxed

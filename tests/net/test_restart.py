@@ -147,6 +147,20 @@ def test_signals_while_it_goes_over(driver: str, sig: signal.Signals) -> None:
 
 
 @sandboxed
+def test_a_control_socket_that_somebody_cleared_away() -> None:
+    """The successor listens anew."""
+    with directors() as where:
+        director = Director(where).ready()
+        add(director, 80)
+        director.socket.unlink()
+        director.process.send_signal(signal.SIGUSR2)
+        wait_for(lambda: director.said.count(" ready: ") == 2 or director.process.poll(), "it", PATIENCE_S)
+        assert director.process.poll() is None, director.said
+        assert services(director) == {80}
+        director.stop()
+
+
+@sandboxed
 @pytest.mark.parametrize("after", ["SIGUSR2", "going over"])
 def test_told_to_end_while_it_goes_over(after: str) -> None:
     """It ends, this one or its successor, and leaves no rule."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,10 +22,18 @@ PATIENCE_S = 60.0
 
 
 class Director:
-    """A director of the test's own, in the present namespaces; `usual`: where a director is if nothing is said."""
+    """A director of the test's own, in the present namespaces; `usual`: where a director is if nothing is said.
+
+    `limits`: RLIMIT_* and how much.
+    """
 
     def __init__(
-        self, where: Path, *arguments: str, usual: bool = False, env: Mapping[str, str] | None = None
+        self,
+        where: Path,
+        *arguments: str,
+        usual: bool = False,
+        env: Mapping[str, str] | None = None,
+        limits: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.socket, self.state = where / "control.sock", where / "state"
         self._log = (where / f"log.{time.monotonic_ns()}").open("w+")
@@ -33,12 +42,18 @@ class Director:
         if usual:
             places, self.socket, self.state = [], Path("/run/uvs/control.sock"), Path("/run/uvs")
             env = {name: value for name, value in env.items() if not name.startswith("UVS_")}
+
+        def prepare() -> None:
+            die_with_parent()
+            for which, most in limits:
+                resource.setrlimit(which, (most, most))
+
         self.process = subprocess.Popen(
             [*UVS, "run", *places, *arguments],
             env=env,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            preexec_fn=die_with_parent,
+            preexec_fn=prepare,
         )
 
     @property

@@ -84,6 +84,9 @@ def test_a_flow_keeps_its_label_and_its_port():
 PRIVILEGE = "run it as root, or in a namespace of your own (uvs lab)"
 
 
+FILES = "allow it more (ulimit -n, LimitNOFILE=), or fewer --queues"
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -98,6 +101,8 @@ PRIVILEGE = "run it as root, or in a namespace of your own (uvs lab)"
         ),
         (OSError(20, "Not a directory", "/etc/passwd/x"), "Not a directory: /etc/passwd/x"),
         (OSError(28, "no space for arena /x", "/x"), "no space for arena /x"),
+        (OSError(24, "Too many open files"), f"Too many open files: {FILES}"),
+        (OSError(11, "cannot start a thread: no"), "cannot start a thread: no"),
     ],
 )
 def test_what_is_said_of_an_error(error, said):

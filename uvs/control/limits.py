@@ -6,6 +6,7 @@ and timers have theirs in between.
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 from collections import Counter
@@ -19,7 +20,9 @@ SHARE_S = 0.001  # of it for one, while others wait
 CLIENTS_MAX = 1000
 PER_USER_MAX = 200  # of one user; root and the director's own may have all
 KEPT = 200  # of all places, for those two: however many others there are, they get in
-SPARE = 100  # descriptors that are not for clients: queues, files, pipes of the firewall's programs
+SPARE = (
+    100  # descriptors that are not for clients, besides those open: files, pipes of the firewall's programs
+)
 SAY_AGAIN_S = 10.0
 
 
@@ -116,11 +119,12 @@ class Places:
 def room() -> int:
     """How many clients there are descriptors for, when this process has all that it may (RLIMIT_NOFILE)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CLIENTS_MAX + SPARE
+    spare = SPARE + len(os.listdir("/dev/fd"))  # of many queues these are hundreds
+    wanted = CLIENTS_MAX + spare
     if soft < wanted:
         soft = min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return max(soft - SPARE, 1)
+    return max(soft - spare, 1)
 
 
 class Seldom:

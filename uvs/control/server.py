@@ -267,6 +267,9 @@ class Server:
         """
         self.loop = loop
         self.turns = Turns(loop)
+        if listener >= 0 and not os.path.exists(self.path):  # somebody has cleared it away
+            os.close(listener)
+            listener = -1
         self._listener = listen(self.path, self.access) if listener < 0 else socket.socket(fileno=listener)
         self._inode = os.stat(self.path).st_ino
         self._listen()

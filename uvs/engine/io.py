@@ -162,7 +162,7 @@ class Worker:
 
     def start(self) -> None:
         """Begin."""
-        _check(lib.uvs_worker_start(self._c))
+        _check(lib.uvs_worker_start(self._c), "cannot start a thread: ")
 
     def kick(self) -> None:
         """There may be room before the hook path again."""
@@ -175,9 +175,9 @@ class Worker:
             self._c = None
 
 
-def _check(err: int) -> None:
+def _check(err: int, what: str = "") -> None:
     if err:
-        raise OSError(-err, os.strerror(-err))
+        raise OSError(-err, f"{what}{os.strerror(-err)}")
 
 
 PAYLOAD_MAX: int = lib.UVS_NFQ_PAYLOAD

@@ -169,16 +169,19 @@ def test_a_user_has_not_all_places_and_root_finds_one(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("limit", "after", "clients"),
+    ("limit", "held", "after", "clients"),
     [
-        ((20_000, 20_000), 20_000, 19_900),
-        ((1024, 1 << 20), 1100, 1000),
-        ((1024, 1024), 1024, 924),  # more would leave none to start ipset with
-        ((64, 64), 64, 1),
+        ((20_000, 20_000), 0, 20_000, 19_900),
+        ((1024, 1 << 20), 0, 1100, 1000),
+        ((1024, 1024), 0, 1024, 924),  # more would leave none to start ipset with
+        ((1024, 1024), 512, 1024, 412),  # --queues 64
+        ((1024, 1 << 20), 512, 1612, 1000),
+        ((64, 64), 0, 64, 1),
     ],
 )
-def test_descriptors(limit, after, clients, monkeypatch):
+def test_descriptors(limit, held, after, clients, monkeypatch):
     now = [limit]
+    monkeypatch.setattr(limits.os, "listdir", lambda path: ["x"] * held)
     monkeypatch.setattr(limits.resource, "getrlimit", lambda which: now[0])
     monkeypatch.setattr(limits.resource, "setrlimit", lambda which, wanted: now.__setitem__(0, wanted))
     assert limits.room() == clients
