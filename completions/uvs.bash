@@ -24,7 +24,7 @@ _uvs()
 	((COMP_CWORD > 1)) || command=
 	[[ $command != lab ]] || ((COMP_CWORD == 2)) || command="lab ${COMP_WORDS[2]}"
 	case $command in
-	'') words='run lab walk decap sysctl top flush exec doctor -h --help --version' ;;
+	'') words='run lab walk decap sysctl top web flush exec doctor -h --help --version' ;;
 	run) words='--driver --queue-num --queues --conn-max --socket --state-dir --restore-at-boot --control-group --control-user' ;;
 	lab) words='demo up down status exec send stop start' ;;
 	'lab demo') words='--mode --tun-type -4 -6' ;;
@@ -39,6 +39,7 @@ _uvs()
 	decap) words='--proto --gue-port --dev --mtu' ;;
 	sysctl) words='-a --all -n --values -N --names -q --quiet -e --ignore -w --write -v --verbose' ;;
 	top) words='--interval --once --json' ;;
+	web) words='--listen --no-key' ;;
 	flush) words='-t --tcp-service -u --udp-service --sctp-service -f --fwmark-service -6 --ipv6 -r --server -c --client
 		--client-port --all -n --dry-run --json' ;;
 	exec) words='--timeout --restart' ;;

@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sysctl": ("uvs.control.sysctl_command", "show and set IPVS's knobs (net.ipv4.vs.*)"),
     "exec": ("uvs.exec", "run ipvsadm, keepalived, ldirectord... unmodified against the director"),
     "top": ("uvs.top.command", "rates and connections of services and servers, drops and why, live"),
+    "web": ("uvs.web.command", "a page that shows the hook path: packets on their way, why, and the tables"),
     "flush": ("uvs.flush", "drop chosen connections: of a service, a real server, a client"),
     "doctor": ("uvs.doctor", "what this machine lacks or has set wrongly, and what mends it"),
 }

@@ -24,7 +24,7 @@ LAYERS = [
     {"walk"},  # reads services as uvsadm does
     {"decap", "exec", "lab"},  # clients of control, of egress's netlink, of the walk's text
     {"diverted", "doctor", "flush", "host", "successor", "top"},
-    {"director"},
+    {"director", "web"},  # asks as top does
     {"cli"},
 ]
 IO = {"asyncio", "ctypes", "fcntl", "mmap", "netfilterqueue", "os", "pyroute2", "select", "selectors", "signal",
