@@ -319,16 +319,19 @@ static void conn_free(struct uvs_table *t, struct uvs_conn *c)
 
 /* ip_vs_conn_expire.  A time-out of 0 is the mark of a deletion: it takes the controller
  * with it when that controls nobody any more, unless it is an assured template. */
-void conn_expire(struct uvs_table *t, struct uvs_conn *c, uint64_t now)
+uint32_t conn_expire(struct uvs_table *t, struct uvs_conn *c, uint64_t now)
 {
+	uint32_t gone = 0;
+
 	while (!c->n_control) {
 		struct uvs_conn *ct = c->control ? conn_of(t, c->control) : NULL;
 		bool follow = ct && c->timeout == 0;
 
 		conn_free(t, c);
+		gone++;
 		if (!follow || ct->n_control ||
 		    (ct->flags & UVS_CONN_F_TEMPLATE && ct->state & TEMPLATE_ASSURED))
-			return;
+			return gone;
 		if (ct->control)
 			ct->timeout = 0;
 		c = ct;
@@ -337,13 +340,14 @@ void conn_expire(struct uvs_table *t, struct uvs_conn *c, uint64_t now)
 	c->timeout = LATER_TIMEOUT_MS;
 	c->deadline = now + LATER_TIMEOUT_MS * MS_NS;
 	timer_file(t, c);
+	return gone;
 }
 
-void conn_del(struct uvs_table *t, struct uvs_conn *c)
+uint32_t conn_del(struct uvs_table *t, struct uvs_conn *c)
 {
 	if (c->control)
 		c->timeout = 0;
-	conn_expire(t, c, t->now);
+	return conn_expire(t, c, t->now);
 }
 
 /* ip_vs_expire_nodest_conn_flush */

@@ -50,7 +50,7 @@ LOCKED_VOID(conn_in_get_batch, (struct uvs_table *t, const struct uvs_iphdr *iph
 	    (t, iph, n, out))
 LOCKED_VOID(conn_put, (struct uvs_table *t, struct uvs_conn *c, uint64_t now), (t, c, now))
 LOCKED_VOID(conn_expire_now, (struct uvs_table *t, struct uvs_conn *c, uint64_t now), (t, c, now))
-LOCKED_VOID(conn_del, (struct uvs_table *t, struct uvs_conn *c), (t, c))
+LOCKED(uint32_t, conn_del, (struct uvs_table *t, struct uvs_conn *c), (t, c))
 LOCKED_VOID(control_add, (struct uvs_table *t, struct uvs_conn *c, struct uvs_conn *controller),
 	    (t, c, controller))
 LOCKED_VOID(conn_rekey,

@@ -258,7 +258,7 @@ static inline void clock_seen(struct uvs_table *t, uint64_t now)
 		t->now = now;
 }
 
-/* conn.c; those of uvs.h as above.  conn_expire: its timer fired.  conn_count: in the table's and the destination's
+/* conn.c; those of uvs.h as above.  conn_expire: its timer fired; how many went.  conn_count: in the table's and the destination's
  * counters.  expire_nodest: of the `n` records from `from` on. */
 struct uvs_conn *conn_in_get(struct uvs_table *t, const struct uvs_iphdr *iph);
 struct uvs_conn *conn_out_get(struct uvs_table *t, const struct uvs_iphdr *iph);
@@ -268,7 +268,7 @@ struct uvs_conn *conn_new(struct uvs_table *t, const struct uvs_conn_param *p, u
 			  uint64_t now);
 void conn_put(struct uvs_table *t, struct uvs_conn *c, uint64_t now);
 void conn_expire_now(struct uvs_table *t, struct uvs_conn *c, uint64_t now);
-void conn_del(struct uvs_table *t, struct uvs_conn *c);
+uint32_t conn_del(struct uvs_table *t, struct uvs_conn *c);
 uint32_t expire_nodest(struct uvs_table *t, uint32_t from, uint32_t n);
 void control_add(struct uvs_table *t, struct uvs_conn *c, struct uvs_conn *controller);
 void conn_rekey(struct uvs_table *t, struct uvs_conn *c, uint16_t cport, uint16_t vport, uint16_t dport);
@@ -279,7 +279,7 @@ void out_stats(struct uvs_table *t, const struct uvs_conn *c, uint32_t bytes);
 void conn_stats(struct uvs_table *t, const struct uvs_conn *c);
 void stats_add(struct uvs_stats *s, const struct uvs_stats *by);
 void stats_sub(struct uvs_stats *s, const struct uvs_stats *by);
-void conn_expire(struct uvs_table *t, struct uvs_conn *c, uint64_t now);
+uint32_t conn_expire(struct uvs_table *t, struct uvs_conn *c, uint64_t now);
 void conn_count(struct uvs_table *t, const struct uvs_conn *c, int by);
 
 #define TEMPLATE_ASSURED 1 /* state of a template: a connection of it was established */

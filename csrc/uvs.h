@@ -376,7 +376,8 @@ struct uvs_conn *uvs_conn_new(struct uvs_table *t, const struct uvs_conn_param *
 void uvs_conn_put(struct uvs_table *t, struct uvs_conn *c, uint64_t now); /* release: restart its timer;
 			      an OPS connection is gone after this */
 void uvs_conn_expire_now(struct uvs_table *t, struct uvs_conn *c, uint64_t now);
-void uvs_conn_del(struct uvs_table *t, struct uvs_conn *c); /* ip_vs_conn_del: at once, controllers follow */
+/* ip_vs_conn_del: at once, controllers follow; how many entries went. */
+uint32_t uvs_conn_del(struct uvs_table *t, struct uvs_conn *c);
 /* The connections of destinations that are not AVAILABLE, at once, and their controllers as these
  * become free; returns how many connections. */
 uint32_t uvs_expire_nodest(struct uvs_table *t);

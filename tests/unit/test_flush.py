@@ -1,5 +1,6 @@
 """uvs flush: which connections it means, and what it tells."""
 
+import itertools
 import json
 
 import pytest
@@ -7,6 +8,7 @@ from support.control import running
 from support.world import CIP, CIP6, MASQ, RIP, RIP6, VIP, VIP6, tcp
 
 from uvs import cli
+from uvs.engine.core import Table
 from uvs.ipvs.spec import SVC_F_PERSISTENT
 
 
@@ -106,3 +108,17 @@ def test_no_director(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("UVS_SOCKET", str(tmp_path / "none"))
     assert cli.main(["flush", "--all"]) == 1
     assert "no director listens on" in capsys.readouterr().err
+
+
+def test_connections_that_begin_meanwhile(director, capsys, monkeypatch):
+    """The engine's threads make some while others are dropped: what is told is what was dropped."""
+    delete, ports = Table.conn_del, itertools.count(5000)
+
+    def and_one_more(table, conn):
+        gone = delete(table, conn)
+        director.world.local_in(tcp("10.9.9.9", next(ports), VIP, 80))
+        return gone
+
+    monkeypatch.setattr(Table, "conn_del", and_one_more)
+    assert cli.main(["flush", "-c", CIP]) == 0
+    assert capsys.readouterr().out == f"{len(V4)} connections dropped\n"

@@ -13,7 +13,7 @@ from uvs.control.genetlink import UVS_ID, Family, Op, Reply, Steps
 from uvs.control.ipvs_family import stats
 from uvs.control.netlink import Attrs, attribute
 from uvs.control.sockopt import Sockopt
-from uvs.engine.core import Conn, Table, Why
+from uvs.engine.core import Conn, Why
 from uvs.ipvs.skb import NetnsIpvs
 from uvs.ipvs.spec import IpvsError
 
@@ -131,9 +131,8 @@ class UvsFamily:
                 yield None
                 continue
             while conn is not None and not conn.n_control:
-                control, before = conn.control, _entries(table)
-                table.conn_del(conn)
-                count += before - _entries(table)  # its controller may be gone with it
+                control = conn.control
+                count += table.conn_del(conn)  # its controller may be gone with it
                 controller = table.conn_at(control) if control else None
                 conn = controller if controller and self._meant(controller, wanted) else None
         yield Cmd.FLUSH_CONNS, extension.count(count)
@@ -208,11 +207,6 @@ def _sockopt(attrs: Attrs) -> tuple[int, int, bytes]:
         return extension.parse_sockopt(attrs.get(Attr.SOCKOPT, b""))
     except ValueError as e:
         raise messages.invalid(str(e)) from None
-
-
-def _entries(table: Table) -> int:
-    info = table.info()
-    return info["conns"] + info["templates"]
 
 
 def _filter(attrs: Attrs) -> ConnFilter:

@@ -415,9 +415,9 @@ class Table:
         """ip_vs_conn_expire_now: due at the next turn of the wheel."""
         lib.uvs_conn_expire_now(self._t, conn._c, now)
 
-    def conn_del(self, conn: Conn) -> None:
-        """ip_vs_conn_del: gone at once, and its controllers as they become free."""
-        lib.uvs_conn_del(self._t, conn._c)
+    def conn_del(self, conn: Conn) -> int:
+        """ip_vs_conn_del: gone at once, and its controllers as they become free; returns how many went."""
+        return lib.uvs_conn_del(self._t, conn._c)  # type: ignore[no-any-return]
 
     def expire_nodest(self) -> int:
         """ip_vs_expire_nodest_conn_flush: connections of deleted destinations are gone; returns how many."""

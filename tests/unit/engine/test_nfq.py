@@ -34,7 +34,7 @@ from support.kernel_queue import (
 from support.packets import CLIENT, CPORT, DPORT, SERVER, VIP, VPORT, half
 from support.world import dissect, sums_right
 
-from uvs.engine.core import AF_INET, NextHop, Why
+from uvs.engine.core import AF_INET, NextHop, Why, clock
 from uvs.engine.io import Queued
 from uvs.netfilter.nfnetlink import attribute, message
 
@@ -129,6 +129,22 @@ def test_a_hook_path_that_is_behind(kernel: Kernel) -> None:
     taken += [packet.id for packet in slow(kernel)]
     assert (done, taken) == (handed, list(range(1, handed + 1)))
     assert kernel.queue.info["slow"] == handed > 20
+
+
+def test_what_waited_for_room_is_timed_by_when_it_is_done(kernel: Kernel) -> None:
+    """Else the time that Python took would be missing from the connection's."""
+    (conn,) = kernel.table.conns()
+    large = tcp(CLIENT, 9, VIP, VPORT, "S", size=60_000)
+    handed = 0
+    while not kernel.queue.full:
+        kernel.hand(handed + 1, large)
+        kernel.hand(handed + 2, REQUEST)
+        handed += 2
+        kernel.step()
+    slow(kernel)
+    began = clock()()
+    assert kernel.step() == 2
+    assert conn.deadline - conn.timeout * 1_000_000 >= began
 
 
 def test_a_budget(kernel: Kernel) -> None:
