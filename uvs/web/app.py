@@ -50,6 +50,9 @@ class Events(Protocol):
     def close(self) -> None:
         """End them."""
 
+    async def ended(self) -> None:
+        """Wait until what went on for them is over."""
+
 
 def application(source: Events, key: str = "", names: bool = False) -> ASGIApp:
     """The page of a source.

@@ -135,6 +135,7 @@ def serve(source: Events, sock: socket.socket, key: str, names: bool) -> None:
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             source.close()
             await super().shutdown(sockets)
+            await source.ended()
 
     config = uvicorn.Config(
         application(source, key, names),

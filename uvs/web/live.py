@@ -22,6 +22,7 @@ STATE_S = 1.0  # and at services and connections
 AT_ONCE = 32  # walks recorded between two looks: the rest of the traffic is left alone
 CONNS_MAX = 500  # a longer table is not listed: it would cost the director too much, and nobody reads it
 KEPT = 200  # walks, for a page that is opened later
+END_S = 5.0  # for a director that does not answer
 BEHIND_MAX = 1000  # events that a page may be behind
 
 Event = tuple[str, Any]
@@ -132,6 +133,11 @@ class Live:
         self._closed = True
         for queue in self._readers:
             queue.put_nowait(None)
+
+    async def ended(self) -> None:
+        """Until the director was told to record no more; not for long, if it does not answer."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=END_S)
 
     def _tell(self, name: str, data: Any) -> None:
         event = (name, data)

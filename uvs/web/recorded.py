@@ -45,6 +45,9 @@ class Recorded:
     def close(self) -> None:
         """Nothing goes on by itself."""
 
+    async def ended(self) -> None:
+        """It is."""
+
 
 def read(path: str) -> list[dict[str, Any]]:
     """The walks of a file, `-`: of standard input. UserError: it cannot be read, or holds something else."""

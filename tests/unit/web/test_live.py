@@ -111,6 +111,9 @@ def test_a_director_that_goes_and_comes(tmp_path: Path) -> None:
         source.close()
         with pytest.raises(AssertionError, match="ended"):
             await reader
+        await source.ended()
+        assert source._task
+        assert source._task.done()
         assert [event async for event in source.events()] == [], "nor does it begin again"
 
     asyncio.run(look())

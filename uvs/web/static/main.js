@@ -7,6 +7,7 @@ import { told } from "./walk.js";
 const WALKS_MAX = 500; // of a director; a recording is kept whole
 const STATES_MAX = 500;
 const STEP_MS = 1200; // between two packets while playing
+const APART_MS = 60, LATE_MS = 1000; // between two that set out, though they come in bunches; what would be later stays
 
 const by = (id) => document.getElementById(id);
 const path = new Path(by("path"), (walk) => go(walks.indexOf(walk)));
@@ -16,7 +17,7 @@ let walks = [], states = []; // states: {seen: how many walks had come, state, a
 let dropped = 0; // walks that came before the first one kept
 let chosen = -1; // index of the packet that is shown
 let follow = true; // the newest packet is chosen as it comes
-let playing = 0, tableAt = 0, tableStill = true;
+let playing = 0; // the timer of Play
 
 // ---------------------------------------------------------------- events
 
@@ -30,6 +31,7 @@ on("hello", (data) => {
   states = [];
   dropped = 0;
   chosen = -1;
+  shown = listed = undefined;
   follow = hello.live;
   by("packets").replaceChildren();
   path.begin(good);
@@ -40,7 +42,7 @@ on("walk", (walk) => {
   walks.push(walk);
   by("packets").append(row(walk));
   if (hello.live && walks.length > WALKS_MAX) forget();
-  if (hello.live) path.move(walk);
+  if (hello.live) setOut(walk);
   later();
 });
 on("state", (state) => {
@@ -68,6 +70,14 @@ function forget() {
   by("packets").firstElementChild.remove();
   if (chosen >= 0) chosen--;
   if (chosen < 0) follow = true;
+}
+
+let next = 0; // when the next packet may set out
+function setOut(walk) {
+  const now = performance.now();
+  next = Math.max(now, next + APART_MS);
+  if (next - now > LATE_MS) next -= APART_MS;
+  else setTimeout(() => path.move(walk), next - now);
 }
 
 let due = false;
@@ -151,30 +161,29 @@ function line(walk) {
   }
 }
 
+let listed = null; // of what the tables tell: made anew only for another, so that reading them is not disturbed
 /** Services and connections as they were then. */
 function lists() {
   let rows, total = 0;
-  tableAt = performance.now();
   if (hello.live) {
     // The latest; or, stepped back, the first that was taken with the chosen packet come.
     const then = follow || chosen < 0 ? states.at(-1) : states.find((one) => one.seen > dropped + chosen) ?? states.at(-1);
     by("services-part").hidden = !then;
-    if (!then) return;
+    if (!then || then === listed) return;
+    listed = then;
     by("services").replaceChildren(...tables.services(then.state));
     rows = tables.fromState(then.state);
     total = then.state.table.conns;
-    tableAt = then.at;
-    tableStill = then !== states.at(-1);
   } else {
+    if (walks[chosen] === listed) return;
+    listed = walks[chosen];
     rows = tables.fromWalks(walks.slice(0, chosen + 1));
-    tableStill = true; // on paper no time passes by itself
   }
   by("conns").replaceChildren(...tables.connections(rows, total));
-  if (!tableStill) tables.countDown(by("conns"), performance.now() - tableAt);
 }
 
-setInterval(() => {
-  if (!tableStill) tables.countDown(by("conns"), performance.now() - tableAt);
+setInterval(() => { // on paper, and in the past, no time passes
+  if (hello?.live && listed === states.at(-1) && listed) tables.countDown(by("conns"), performance.now() - listed.at);
 }, 500);
 
 // ---------------------------------------------------------------- hands
