@@ -155,21 +155,24 @@ def test_live(chromium: Any, tmp_path: Path) -> None:
 
 def test_stepping_back(chromium: Any, tmp_path: Path) -> None:
     """Over a director: its packets go on coming, and the chosen one stays; the last one follows again."""
-    with running(tmp_path) as director, served(env={"UVS_SOCKET": director.path}) as address:
-        with page(chromium, address) as shown:
+    with (
+        running(tmp_path) as director,
+        served(env={"UVS_SOCKET": director.path}) as address,
+        page(chromium, address) as shown,
+    ):
 
-            def packets(first: int, last: int) -> None:
-                for port in range(first, last + 1):
-                    director.do(lambda port=port: director.world.local_in(tcp(CIP, 1024 + port, VIP, 81)))
-                waits(shown, f"document.querySelectorAll('#packets li').length === {last}")
+        def packets(first: int, last: int) -> None:
+            for port in range(first, last + 1):
+                director.do(lambda port=port: director.world.local_in(tcp(CIP, 1024 + port, VIP, 81)))
+            waits(shown, f"document.querySelectorAll('#packets li').length === {last}")
 
-            shown.get_by_text("The director has no service.").wait_for()
-            packets(1, 3)
-            shown.get_by_role("heading", name="Walk of packet 3").wait_for()
-            shown.get_by_role("button", name="first packet").click()
-            packets(4, 5)
-            waits(shown, "document.querySelector('#when').textContent.startsWith('packet 1 of 5')")
-            assert "stepped back" in shown.locator("#when").inner_text()
-            shown.get_by_role("button", name="last packet").click()
-            packets(6, 6)
-            shown.get_by_role("heading", name="Walk of packet 6").wait_for()
+        shown.get_by_text("The director has no service.").wait_for()
+        packets(1, 3)
+        shown.get_by_role("heading", name="Walk of packet 3").wait_for()
+        shown.get_by_role("button", name="first packet").click()
+        packets(4, 5)
+        waits(shown, "document.querySelector('#when').textContent.startsWith('packet 1 of 5')")
+        assert "stepped back" in shown.locator("#when").inner_text()
+        shown.get_by_role("button", name="last packet").click()
+        packets(6, 6)
+        shown.get_by_role("heading", name="Walk of packet 6").wait_for()
