@@ -26,7 +26,7 @@ _uvs()
 	case $command in
 	'') words='run lab walk decap sysctl top web flush exec doctor -h --help --version' ;;
 	run) words='--driver --queue-num --queues --conn-max --socket --state-dir --restore-at-boot --control-group --control-user' ;;
-	lab) words='demo up down status exec send stop start' ;;
+	lab) words='demo up down status exec send stop start mode arp capture link' ;;
 	'lab demo') words='--mode --tun-type -4 -6' ;;
 	'lab up') words='--mode --tun-type --servers --empty --no-offload --name' ;;
 	'lab down') words='--name --all' ;;
@@ -35,6 +35,10 @@ _uvs()
 	'lab send') words='--name --wait --json client director rs1 rs2 rs3 router' ;;
 	'lab stop') words='--name --cable director rs1 rs2 rs3' ;;
 	'lab start') words='--name director rs1 rs2 rs3' ;;
+	'lab mode') words='--name --tun-type nat dr tun' ;;
+	'lab arp') words='--name --break --mend' ;;
+	'lab capture') words='--name --count -c --write client director rs1 rs2 rs3 router' ;;
+	'lab link') words='--name --loss --delay --clear client director rs1 rs2 rs3 router' ;;
 	walk) words='--services --pcap --write --json --hook --mark --local --mtu --mac --no-route --no-neighbour --sysctl --interval' ;;
 	decap) words='--proto --gue-port --dev --mtu' ;;
 	sysctl) words='-a --all -n --values -N --names -q --quiet -e --ignore -w --write -v --verbose' ;;

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+from scapy.layers.inet import TCP
+from scapy.utils import PcapReader
 from support.ordinary import Command
 
 SYN = 'IP(src="192.0.2.2", dst="192.0.2.100")/TCP(sport=1024, dport=80, flags="S")'
@@ -92,3 +97,124 @@ def test_stop_and_start(uvs: Command) -> None:
         2,
         "uvs lab: client has nothing to stop: one of director, rs1, rs2\n",
     )
+
+
+def test_mode(uvs: Command) -> None:
+    """From NAT to DR to a tunnel: the same lab's name, and what differs beside each other."""
+    assert uvs("lab", "up", "--servers", "1").returncode == 0
+    done = uvs("lab", "mode", "dr")
+    assert done.returncode == 0, done.stderr
+    rows = [re.split(r"\s{2,}", line) for line in done.stdout.partition("nat  ")[2].splitlines()]
+    assert rows[-1] == ["return path", "rs1 → director → client", "rs1 → client"]
+    assert rows[6:9] == [
+        ["", "MAC", "director eth1 → rs1", "director → rs1"],
+        ["", "IP", "192.0.2.2 → 198.51.100.11", "192.0.2.2 → 192.0.2.100"],
+        ["", "TTL", "63", "63"],
+    ]
+    assert "lab lab: dr (direct routing)\n" in uvs("lab", "status").stdout
+
+    done = uvs("lab", "mode", "tun", "--tun-type", "gue")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^  tunnel +192\.0\.2\.1 → 198\.51\.100\.11$", done.stdout, re.M)
+    assert re.search(r"^return path +rs1 → client +rs1 → router → client$", done.stdout, re.M)
+    assert fetch(uvs) == ["rs1", "rs1"]
+
+    assert uvs("lab", "stop", "rs1").returncode == 0
+    status, message = told(uvs("lab", "mode"))
+    assert (status, message.count("\n")) == (1, 1)
+    assert message.startswith("uvs lab: no answer from http://192.0.2.100/ in mode tun by gue: ")
+    done = uvs("lab", "mode", "nat")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("return path             rs1 → director → client\n")
+    assert told(uvs("lab", "mode", "nat", "--tun-type", "gre")) == (
+        2,
+        "uvs lab: mode: no tunnel 'gre' in mode nat: mode tun has ipip, gue, gre\n",
+    )
+
+
+def test_arp(uvs: Command) -> None:
+    """DR's ARP problem: all answer for the VIP, or only the director; in other modes there is none."""
+    assert uvs("lab", "up", "--mode", "dr", "--servers", "2").returncode == 0
+    done = uvs("lab", "arp")
+    assert (done.returncode, done.stdout.count("says: I have")) == (0, 1)
+
+    done = uvs("lab", "arp", "--break")
+    assert done.returncode == 1
+    assert "arp_ignore    rs1 0, rs2 0\narp_announce  rs1 0, rs2 0\n" in done.stdout
+    assert re.search(r"^  rs[12] +[0-9a-f:]{17}  says: I have$", done.stdout, re.M)
+
+    done = uvs("lab", "arp", "--mend")
+    assert (done.returncode, done.stdout.count("says: I have")) == (0, 1)
+    assert re.search(r"^  director +[0-9a-f:]{17}  says: I have$", done.stdout, re.M)
+    assert re.search(r"^client sends its requests to director, ", done.stdout, re.M)
+
+    assert uvs("lab", "up", "--name", "other", "--servers", "1").returncode == 0
+    assert told(uvs("lab", "arp", "--name", "other")) == (
+        1,
+        "uvs lab: only mode dr has the ARP problem, this lab is of mode nat: uvs lab mode dr\n",
+    )
+
+
+def test_capture(uvs: Command, tmp_path: Path) -> None:
+    """What a filter lets through, as lines and as a pcap; `uvs walk` reads it."""
+    assert uvs("lab", "up", "--servers", "1").returncode == 0
+    file = str(tmp_path / "lab.pcap")
+    asked = ("lab", "capture", "-c", "3", "--write", file, "rs1", "tcp", "src", "port", "80")
+    with ThreadPoolExecutor(1) as pool:
+        capture = pool.submit(uvs, *asked)
+        while not capture.done():
+            fetch(uvs)
+        done = capture.result()
+    assert (done.returncode, done.stderr) == (0, "capturing on rs1: Ctrl-C ends it\n3 packets\n")
+    line = r"[\d:.]+ eth0  out rs1 > director eth1  IP / TCP 198\.51\.100\.11:80 > 192\.0\.2\.2:\d+ \w+.*  ttl 64"
+    lines = done.stdout.splitlines()
+    assert [text for text in lines if not re.fullmatch(line, text)] == []
+    with PcapReader(file) as packets:
+        assert [packet[TCP].sport for packet in packets] == [80, 80, 80]
+
+    rows = [
+        (("rs1", "tcq"), 2, "no filter (pcap-filter(7)): tcq"),
+        (("rs1", "--write", "/nowhere/x"), 1, "/nowhere/x: No such file or directory"),
+        (("rs1", "-c", "0"), 2, "--count takes 1 or more"),
+        (("rs2",), 2, "no host 'rs2': one of client, director, rs1"),
+    ]
+    for arguments, status, message in rows:
+        assert told(uvs("lab", "capture", *arguments)) == (status, f"uvs lab: {message}\n"), arguments
+
+
+def test_link(uvs: Command) -> None:
+    """All is lost, some is lost, none; delays where the kernel has netem, else it says so and changes nothing."""
+    assert uvs("lab", "up", "--servers", "1").returncode == 0
+
+    def ping(count: int) -> int:
+        """How many of so many came back."""
+        argv = ("ping", "-c", str(count), "-i", "0.02", "-W", "2", "198.51.100.11")
+        said = uvs("lab", "exec", "director", "--", *argv).stdout
+        return int(re.search(r"(\d+) received", said)[1])  # type: ignore[index]
+
+    assert re.match(
+        r"rs1: its links lose 100 %, each way ", uvs("lab", "link", "rs1", "--loss", "100").stdout
+    )
+    assert ping(3) == 0
+    assert uvs("lab", "link", "rs1", "--loss", "50").returncode == 0
+    assert 0 < ping(60) < 60
+    done = uvs("lab", "link", "rs1", "--delay", "20")
+    if done.returncode:
+        assert told(done) == (
+            1,
+            "uvs lab: this kernel has no netem (CONFIG_NET_SCH_NETEM): links can lose packets (--loss),"
+            " not delay them\n",
+        )
+    assert uvs("lab", "link", "rs1", "--clear").stdout == "rs1: its links lose and delay nothing\n"
+    assert ping(10) == 10
+    assert uvs("lab", "link", "rs1", "--clear").returncode == 0, "nothing to clear"
+
+    rows = [
+        ((), "say --loss PERCENT, --delay MS or both, or --clear"),
+        (("--loss", "1", "--clear"), "say --loss PERCENT, --delay MS or both, or --clear"),
+        (("--loss", "101"), "--loss takes 0 to 100 percent"),
+        (("--loss", "nan"), "--loss takes 0 to 100 percent"),
+        (("--delay", "-1"), "--delay takes 0 to 10000 milliseconds"),
+    ]
+    for arguments, message in rows:
+        assert told(uvs("lab", "link", "rs1", *arguments)) == (2, f"uvs lab: {message}\n"), arguments

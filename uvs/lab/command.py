@@ -6,12 +6,13 @@ import argparse
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from uvs.lab import halt, processes, registry, send
+from uvs.lab import arp, capture, halt, modes, processes, registry, send, shaping
 from uvs.lab.enter import LabError, Member
+from uvs.lab.making import interruptible, make
 from uvs.lab.namespaces import Lab
 from uvs.lab.topology import METHOD_NAMES, MODES, TUN_TYPES, topology, url
 
@@ -26,6 +27,7 @@ examples:
   uvs lab stop rs2                            a real server fails
   uvs lab send client 'IP(src="192.0.2.2", dst="192.0.2.100")/TCP(sport=1024, dport=80, flags="S")'
                                               a packet of your own, and its walk
+  uvs lab mode dr                             another method, and what is different then
   uvs lab down                                remove it
 no root needed; nothing outside the lab's own namespaces is touched
 """
@@ -64,7 +66,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     stop = action("stop", "stop a real server, or the director")
     start = action("start", "start what was stopped")
     halt.arguments(stop, start)
-    for each in (up, down, status, run, craft, stop, start):
+    mode = action("mode", "move a lab to nat, dr or tun, and show the difference")
+    modes.arguments(mode)
+    vip = action("arp", "who answers ARP for the VIP, in mode dr; its ARP problem made and mended")
+    arp.arguments(vip)
+    listen = action("capture", "show what a host sends and gets")
+    capture.arguments(listen)
+    link = action("link", "have a host's links lose or delay packets")
+    shaping.arguments(link)
+    for each in (up, down, status, run, craft, stop, start, mode, vip, listen, link):
         each.add_argument(
             "--name", metavar="NAME", help="the lab's name" + (" (default lab)" if each is up else "")
         )
@@ -88,11 +98,16 @@ def main(args: argparse.Namespace) -> int:
         return status(args)
     if args.action == "exec":
         return run(args)
+    if args.action == "mode":
+        return modes.main(args)
     lab = registry.find(args.name).lab()
-    return _TOOLS[args.action](args, lab_with(lab, args.host))
+    return _TOOLS[args.action](args, lab_with(lab, args.host) if "host" in args else lab)
 
 
 _TOOLS: dict[str, Callable[[argparse.Namespace, Lab], int]] = {
+    "arp": arp.main,
+    "capture": capture.main,
+    "link": shaping.main,
     "send": send.main,
     "start": halt.main,
     "stop": halt.main,
@@ -116,13 +131,10 @@ def up(args: argparse.Namespace) -> int:
     with registry.locked() as path:
         if any(e.name == name and e.stands for e in registry.entries()):
             raise LabError(f"lab {name!r} is up already: uvs lab down --name {name}, or another --name")
-        with _interruptible(), Lab.create(plan) as lab:
+        with interruptible(), Lab.create(plan) as lab:
             if args.no_offload:
                 lab.offload(False)
-            processes.start_servers(lab)
-            processes.start_director(lab)
-            if not args.empty:
-                processes.add_services(lab)
+            make(lab, services=not args.empty)
             registry.record(path, name, lab)
             lab.keep()
     print(plan.draw())
@@ -221,18 +233,3 @@ def run(args: argparse.Namespace) -> int:
             signal.signal(number, lambda n, _: process.send_signal(n))
     code = process.wait()
     return 128 - code if code < 0 else code
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the command as Ctrl-C does, so that what it made is removed."""
-
-    def stop(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

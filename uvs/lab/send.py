@@ -45,7 +45,8 @@ def main(args: argparse.Namespace, lab: Lab) -> int:
         raise LabError("no director runs in this lab: uvs lab start director") from None
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     for walk in found:
-        print(json.dumps(walk) if args.json else text.render(walk, colour) + "\n")
+        shown = json.dumps(walk) if args.json else text.render(walk, colour) + "\n"
+        print(text.fitting(shown, sys.stdout.encoding))
     seen = _seen(found, wanted)
     if seen < len(wanted):
         told = "the packet" if len(wanted) == 1 else f"{len(wanted) - seen} of {len(wanted)} packets"

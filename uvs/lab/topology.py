@@ -42,7 +42,7 @@ _FORWARDS = {"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
 # A reply to the director's own request comes from its own VIP: a martian for IPv4 unless accepted.
 _LOCAL_SOURCE = {"net/ipv4/conf/all/accept_local": "1"}
 # A real server must neither answer ARP for the VIP nor use it in its own ARP requests.
-_SILENT_VIP = {"net/ipv4/conf/all/arp_ignore": "1", "net/ipv4/conf/all/arp_announce": "2"}
+SILENT_VIP = {"net/ipv4/conf/all/arp_ignore": "1", "net/ipv4/conf/all/arp_announce": "2"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ def _dr(numbers: range) -> Topology:
                 Host(
                     f"rs{i}",
                     (_VIP_ON_LO, _on("A", 10 + i)),
-                    sysctls=_EVERY_HOST | _SILENT_VIP,
+                    sysctls=_EVERY_HOST | SILENT_VIP,
                     notes=("VIP on lo",),
                 )
                 for i in numbers

@@ -18,7 +18,7 @@ from uvs.walk.expressions import Packet
 
 ETH_P_ALL = 3  # linux/if_ether.h
 FRAME_MAX = (1 << 16) + 256  # with offloads on, a frame is as long as a datagram
-PACKET_OUTGOING = 4  # linux/if_packet.h
+PACKET_OTHERHOST, PACKET_OUTGOING = 3, 4  # linux/if_packet.h
 ARPHRD_ETHER, ARPHRD_LOOPBACK = 1, 772  # linux/if_arp.h: those whose frames begin with MAC addresses
 BUFFER = 4 << 20  # bytes of frames that wait to be read
 SO_ATTACH_FILTER = 26  # asm-generic/socket.h
@@ -44,6 +44,16 @@ def macs(lab: Lab, host: str) -> dict[str, str]:
         host, _macs, [i.name for i in lab.topology[host].interfaces if i.segment]
     )
     return named
+
+
+def owners(lab: Lab) -> dict[str, str]:
+    """Who has a MAC address: the host, with the interface if it has several."""
+    found = {}
+    for host in lab.topology.hosts:
+        known = macs(lab, host.name)
+        for name, mac in known.items():
+            found[mac] = host.name if len(known) == 1 else f"{host.name} {name}"
+    return found
 
 
 def _macs(names: Sequence[str]) -> dict[str, str]:
@@ -162,8 +172,8 @@ class Listener:
         data, address = self._sockets[fd].recvfrom(FRAME_MAX)
         interface, protocol, way, kind = address[:4]
         out = way == PACKET_OUTGOING
-        if kind == ARPHRD_LOOPBACK and out:
-            return None  # it comes in as well
+        if way == PACKET_OTHERHOST or (kind == ARPHRD_LOOPBACK and out):
+            return None  # flooded by the switch; what leaves by lo comes in as well
         if kind not in (ARPHRD_ETHER, ARPHRD_LOOPBACK):
             data = bytes(12) + struct.pack("!H", protocol) + data  # a TUN device's: no MAC addresses
         return Frame(time.time(), self._hosts[fd], interface, out, data)

@@ -263,8 +263,4 @@ class _Teller:
             self._print(f"\n{count} packets: {told}")
 
     def _print(self, what: str) -> None:
-        try:
-            what.encode(sys.stdout.encoding or "ascii")
-        except UnicodeEncodeError:
-            what = text.in_ascii(what).encode("ascii", "replace").decode()
-        print(what)
+        print(text.fitting(what, sys.stdout.encoding))

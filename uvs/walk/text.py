@@ -44,6 +44,15 @@ def in_ascii(text: str) -> str:
     return text.translate(_ASCII)
 
 
+def fitting(text: str, encoding: str | None) -> str:
+    """The text, or its nearest if that encoding cannot write it."""
+    try:
+        text.encode(encoding or "ascii")
+        return text
+    except UnicodeEncodeError:
+        return in_ascii(text).encode("ascii", "replace").decode()
+
+
 def way(entry: dict[str, Any]) -> str:
     """`client → virtual → destination Method` of a connection."""
     return " → ".join(entry[end] for end in _ENDS) + f" {entry['method']}"
