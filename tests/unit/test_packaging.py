@@ -70,6 +70,8 @@ def test_the_wheel_has_the_package_and_what_stands_beside_it(dist: Path) -> None
         r"uvs/engine/_core\..*so",
         r"uvs/engine/_io\..*so",
         r"uvs/preload\.so",
+        r"uvs/web/static/index\.html",
+        r"uvs/web/static/main\.js",
         r"uvs-.*\.data/data/share/man/man8/uvs\.8",
         r"uvs-.*\.data/data/share/man/man8/uvsadm\.8",
         r"uvs-.*\.data/data/share/man/man8/uvsadm-save\.8",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from uvs.errors import UserError
+from uvs.ipvs.skb import Hook
 from uvs.walk.jsontext import complete
 
 SIZE_MAX = 64 << 20  # bytes
@@ -78,7 +79,9 @@ def parse(lines: Iterable[str], where: str) -> list[dict[str, Any]]:
         if len(found) == WALKS_MAX:
             raise UserError(f"{where}: more than {WALKS_MAX} walks")
         try:
-            found.append(_checked(json.loads(line)))
+            walk = _checked(json.loads(line, parse_constant=_no_number))
+            json.dumps(walk)  # nested too deep for that: not in the middle of a page's events
+            found.append(walk)
         except (ValueError, RecursionError) as e:
             why = f": {e}" if type(e) is ValueError else ""
             raise UserError(f"{where}:{number}: no walk of `uvs walk --json`{why}") from None
@@ -92,6 +95,8 @@ def _checked(walk: Any) -> dict[str, Any]:
     _fields(walk, _WALK, "")
     if walk.get("version") != 1:
         raise ValueError("of another version")
+    if walk["hook"] not in Hook.__members__:
+        raise ValueError("hook")
     for step in walk["steps"]:
         _fields(step, _STEP, "steps: ")
     for sent in walk["sent"]:
@@ -110,6 +115,11 @@ def _checked(walk: Any) -> dict[str, Any]:
         for change in changes or ():
             _fields(change, _CHANGE, "changes: ")
     return dict(walk)
+
+
+def _no_number(word: str) -> None:
+    """Python's JSON has NaN and Infinity; browsers' has not."""
+    raise ValueError(word)
 
 
 def _fields(found: Any, wanted: dict[str, Any], where: str) -> None:

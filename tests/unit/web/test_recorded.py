@@ -46,6 +46,8 @@ WRONG = [
     (lambda w: "3", "x:1: no walk of `uvs walk --json`: no object"),
     (lambda w: w | {"version": 2}, "x:1: no walk of `uvs walk --json`: of another version"),
     (lambda w: w | {"time": "now"}, "x:1: no walk of `uvs walk --json`: time"),
+    (lambda w: w | {"hook": "constructor"}, "x:1: no walk of `uvs walk --json`: hook"),
+    (lambda w: w | {"more": float("nan")}, "x:1: no walk of `uvs walk --json`: NaN"),
     (lambda w: w | {"steps": [{"depth": 0}]}, "x:1: no walk of `uvs walk --json`: steps: function"),
     (lambda w: w | {"sent": [{}]}, "x:1: no walk of `uvs walk --json`: sent: nexthop"),
     (lambda w: w | {"entry": {"after": {}}}, "x:1: no walk of `uvs walk --json`: entry.after: protocol"),
