@@ -72,7 +72,7 @@ class Client:
     @property
     def _asks(self) -> bool:
         """Is it to be read from?"""
-        return self._waits is Waits.REQUESTS and not self._gone
+        return self._waits is Waits.REQUESTS and not self._gone and not self.server.leaving
 
     @property
     def _gone(self) -> bool:
@@ -248,6 +248,7 @@ class Server:
         self.access = access or Access()
         self.commits = Commits(commit, self._committed)
         self.held: set[Client] = set()  # whose answers wait for a commit
+        self.leaving = False  # no request is taken any more: commit would follow commit
         self.dispatcher = Dispatcher(
             [IpvsFamily(ipvs.services, ipvs.table).family(), UvsFamily(ipvs).family()]
         )
@@ -292,6 +293,7 @@ class Server:
         """Let all clients go, once their changes are committed; the listening descriptor, for another."""
         assert self._listener is not None
         self.loop.remove_reader(self._listener.fileno())
+        self.leaving = True
         await self.commits.ended()
         for client in list(self.clients.values()):
             client.close()

@@ -1,6 +1,8 @@
 """The socket: who may use it, what a burst is, and that no client can hold up another."""
 
+import asyncio
 import errno
+import itertools
 import os
 import select
 import socket
@@ -416,3 +418,29 @@ def test_the_client_hears_of_the_end(tmp_path):
     with pytest.raises(OSError, match="gone away"):
         client.info()
     client.close()
+
+
+def test_handed_over_while_a_client_goes_on_asking(director):
+    """What is under way is committed; what comes after that need not be waited for."""
+    ports = itertools.count(1)
+    with raw(director) as sock:
+        sock.setblocking(False)
+
+        def ask():
+            key = ServiceKey(2, 6, packed("10.0.0.1"), next(ports))
+            sock.send(request(Cmd.NEW_SERVICE, messages.service(ServiceSpec(key, "rr"))))
+
+        async def more_comes():
+            with suppress(BlockingIOError):
+                while sock.recv(65536):
+                    pass
+            ask()
+            await asyncio.sleep(0.01)
+
+        director.on_commit = more_comes
+        ask()
+        wait_for(lambda: director.commits > 3, "commits")
+        leaving = asyncio.run_coroutine_threadsafe(director.server.hand_over(), director._loop)
+        wait_for(leaving.done, "the end of commits")
+        os.close(leaving.result())
+        director.server._listener = None
