@@ -148,6 +148,10 @@ def test_live(chromium: Any, tmp_path: Path) -> None:
             shown.get_by_role("heading", name="Walk of packet 1").wait_for()
             # The director on paper has a clock that stands still: what counts down is the page's.
             waits(shown, "document.querySelector('#conns .left')")
+            assert shown.get_by_role("status").all_inner_texts()[0] == "live", (
+                "said once, not with each figure"
+            )
+            waits(shown, "document.querySelector('#figures').textContent.startsWith('connections: 1,')")
             director.do(director.server.close)
             waits(shown, "document.querySelector('#status').classList.contains('bad')")
             waits(shown, "parseInt(document.querySelector('#conns .left').textContent) < 58")

@@ -48,7 +48,9 @@ on("walk", (walk) => {
 on("state", (state) => {
   states.push({ seen: dropped + walks.length, state, at: performance.now() });
   if (states.length > STATES_MAX) states.shift();
-  status(`live: ${state.table.conns} connections, ${state.total.rate.packets_in} packets/s in`);
+  status("live");
+  // Not in the status, which screen readers say again when it changes.
+  by("figures").textContent = `connections: ${state.table.conns}, ${state.total.rate.packets_in} packets/s in`;
   later();
 });
 on("absent", ({ error }) => status(error, true));
@@ -62,6 +64,7 @@ source.onerror = () => status("uvs web does not answer; the page tries again", t
 function status(text, bad = false) {
   if (by("status").textContent !== text) by("status").textContent = text;
   by("status").classList.toggle("bad", bad);
+  if (bad) by("figures").textContent = "";
 }
 
 function forget() {
