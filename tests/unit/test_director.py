@@ -8,11 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock, PropertyMock
 
-import pytest
 from support.world import World
 
 from uvs.control.credentials import Access
-from uvs.director import Director, _explain
+from uvs.director import Director
 from uvs.egress import FragmentWatch
 from uvs.engine.core import Fast, FastPath, NextHops, Table, Why
 from uvs.netfilter.tool import NetfilterError
@@ -79,31 +78,3 @@ def test_a_flow_keeps_its_label_and_its_port():
     director._rules = Mock(done=lambda: False)
     director._second()
     assert director.ipvs.flow_seed == 7
-
-
-PRIVILEGE = "run it as root, or in a namespace of your own (uvs lab)"
-
-
-FILES = "allow it more (ulimit -n, LimitNOFILE=), or fewer --queues"
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (
-            PermissionError(1, "cannot open a packet socket: no"),
-            f"cannot open a packet socket: no: {PRIVILEGE}",
-        ),
-        (PermissionError(13, "Permission denied", "/run/uvs"), f"Permission denied (/run/uvs): {PRIVILEGE}"),
-        (
-            PermissionError("/x is writable by others: chmod go-w it"),
-            "/x is writable by others: chmod go-w it",
-        ),
-        (OSError(20, "Not a directory", "/etc/passwd/x"), "Not a directory: /etc/passwd/x"),
-        (OSError(28, "no space for arena /x", "/x"), "no space for arena /x"),
-        (OSError(24, "Too many open files"), f"Too many open files: {FILES}"),
-        (OSError(11, "cannot start a thread: no"), "cannot start a thread: no"),
-    ],
-)
-def test_what_is_said_of_an_error(error, said):
-    assert _explain(error) == said

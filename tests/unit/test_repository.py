@@ -25,6 +25,7 @@ LAYERS = [
     {"decap", "exec", "lab"},  # clients of control, of egress's netlink, of the walk's text
     {"diverted", "doctor", "flush", "host", "successor", "top"},
     {"director", "web"},  # asks as top does
+    {"run"},
     {"cli"},
 ]
 IO = {"asyncio", "ctypes", "fcntl", "mmap", "netfilterqueue", "os", "pyroute2", "select", "selectors", "signal",

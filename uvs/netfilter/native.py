@@ -116,6 +116,9 @@ class NativeDriver:
         if any(each.queue.full for each in self._queues):
             for worker in self._workers:
                 worker.kick()
+
+    def tick(self) -> None:
+        """Tell of next hops that the kernel would not send to; a few times a second."""
         for each in self._queues:
             if refusal := each.queue.take_refusal():
                 self._refused(refusal[0])

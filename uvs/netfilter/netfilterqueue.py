@@ -71,6 +71,9 @@ class NetfilterQueueDriver:
     def start(self) -> None:
         """Nothing is to begin: packets are taken by `run`."""
 
+    def tick(self) -> None:
+        """Nothing is refused here: what leaves does by `handle`."""
+
     def hand_over(self) -> dict[int, int]:
         """None: the package cannot take a queue that is bound already, the next driver binds it anew."""
         self.close()

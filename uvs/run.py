@@ -1,0 +1,135 @@
+"""`uvs run`: its options, and what is said of what it cannot do."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import errno
+import logging
+import os
+
+from uvs import host
+from uvs.control import credentials
+from uvs.control.paths import default_socket, state_directories
+from uvs.director import DRIVERS, Director
+from uvs.errors import UserError
+from uvs.netfilter.plan import Class
+from uvs.netfilter.tool import NetfilterError
+
+CONN_MAX = 1 << 28  # RECORDS_MAX, csrc/table.h
+WORKERS_MAX = 64
+
+_EXAMPLES = """\
+example, as root, with the virtual address on this host:
+  uvs run &                                             until SIGTERM or Ctrl-C
+  uvsadm -A -t 192.0.2.100:80 -s rr                     a virtual service, servers in turn
+  uvsadm -a -t 192.0.2.100:80 -r 198.51.100.11 -m       a real server, by NAT
+  uvsadm -Ln                                            what there is
+no root, or just curious? `uvs lab demo`.  Something missing? `uvs doctor`.
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """`uvs run`'s options."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "--driver",
+        choices=DRIVERS,
+        default=os.environ.get("UVS_DRIVER") or DRIVERS[0],
+        help="native: known connections without Python; netfilterqueue: every packet through it "
+        f"(default $UVS_DRIVER or {DRIVERS[0]})",
+    )
+    parser.add_argument(
+        "--queue-num",
+        type=int,
+        default=0,
+        metavar="N",
+        help="NFQUEUE number, the first of four times --queues (default 0)",
+    )
+    parser.add_argument(
+        "--queues",
+        type=int,
+        default=1,
+        metavar="N",
+        help="threads that take packets, each with queues of its own (default 1)",
+    )
+    parser.add_argument(
+        "--conn-max", type=int, default=1 << 20, metavar="N", help="connections at most (default 1048576)"
+    )
+    parser.add_argument(
+        "--socket",
+        default=None,
+        metavar="PATH",
+        help="control socket (default $UVS_SOCKET or /run/uvs/control.sock)",
+    )
+    parser.add_argument(
+        "--state-dir",
+        default=None,
+        metavar="DIR",
+        help="for connections and the table (default $UVS_STATE_DIR, or /run/uvs and /var/lib/uvs)",
+    )
+    parser.add_argument(
+        "--restore-at-boot",
+        action="store_true",
+        help="bring the table back after a reboot too, not only after a restart",
+    )
+    for kind in ("user", "group"):
+        parser.add_argument(
+            f"--control-{kind}",
+            default=None,
+            metavar=kind.upper(),
+            help=f"{kind}, by name or number, that may control the director besides root",
+        )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run until SIGTERM or SIGINT."""
+    logging.basicConfig(format="uvs: %(message)s", level=logging.INFO)
+    if args.driver not in DRIVERS:  # a default is not checked
+        raise UserError(f"UVS_DRIVER is {' or '.join(DRIVERS)}, not {args.driver}", 2)
+    if not 1 <= args.queues <= WORKERS_MAX:
+        raise UserError(f"--queues takes 1..{WORKERS_MAX}, not {args.queues}", 2)
+    most = 65536 - (len(Class) * args.queues if args.driver == "native" else 1)
+    if not 0 <= args.queue_num <= most:
+        raise UserError(f"--queue-num takes 0..{most}, not {args.queue_num}", 2)
+    if not 1 <= args.conn_max <= CONN_MAX:
+        raise UserError(f"--conn-max takes 1..{CONN_MAX}, not {args.conn_max}", 2)
+    for option, value in (("--socket", args.socket), ("--state-dir", args.state_dir)):
+        if value == "":
+            raise UserError(f"{option} takes a path, not an empty one", 2)
+    try:
+        access = credentials.access(args.control_user, args.control_group)
+    except ValueError as error:
+        raise UserError(str(error), 2) from None
+    state_dir, saved_dir = state_directories(args.state_dir)
+    director = Director(
+        driver=args.driver,
+        queue=args.queue_num,
+        workers=args.queues,
+        socket_path=args.socket or default_socket(),
+        state_dir=state_dir,
+        saved_dir=saved_dir,
+        conn_max=args.conn_max,
+        access=access,
+        restore_at_boot=args.restore_at_boot,
+        clock_rate=host.clock_rate(),
+    )
+    try:
+        asyncio.run(director.run())
+    except NetfilterError as error:
+        raise UserError(str(error)) from error
+    except OSError as error:
+        raise UserError(_explain(error)) from error
+    return 0
+
+
+def _explain(error: OSError) -> str:
+    """What was refused, of which file, and what to do; errors of our own say all of it themselves."""
+    text, file = error.strerror or str(error), error.filename
+    if error.errno in (errno.EPERM, errno.EACCES):
+        what = f" ({file})" if file and str(file) not in text else ""
+        return f"{text}{what}: run it as root, or in a namespace of your own (uvs lab)"
+    if error.errno == errno.EMFILE:
+        return f"{text}: allow it more (ulimit -n, LimitNOFILE=), or fewer --queues"
+    return text if file is None or str(file) in text else f"{text}: {file}"
