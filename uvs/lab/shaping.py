@@ -1,14 +1,16 @@
 """`uvs lab link`: a host's links lose and delay packets, by tc(8) at both ends of each.
 
-netem does both. Where the kernel has none, a filter of classic BPF throws packets away at random; it needs no
-privilege beyond the lab's own, but cannot delay any.
+netem does both. Where the kernel has none, a filter of classic BPF throws packets away at random, and a
+program in user space carries those that are to be delayed (`delay`).
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 
-from uvs.lab.enter import LabError
+from uvs.lab import delay as carrier
+from uvs.lab.enter import Daemon, LabError
 from uvs.lab.namespaces import SWITCH, Lab
 
 DELAY_MAX = 10_000  # ms
@@ -50,15 +52,13 @@ def main(args: argparse.Namespace, lab: Lab) -> int:
 def spoil(lab: Lab, host: str, loss: float, delay: float) -> str:
     """Have all links of a host lose (percent) and delay (ms) packets; by what."""
     netem = has_netem(lab)
-    if delay and not netem:
-        raise LabError(
-            "this kernel has no netem (CONFIG_NET_SCH_NETEM): links can lose packets (--loss), not delay them"
-        )
     clear(lab, host)
     for where, device, port in _ends(lab, host):
         if netem:
             options = ["delay", f"{delay:g}ms"] * bool(delay) + ["loss", f"{loss:g}%"] * bool(loss)
             _tc(lab, where, "qdisc", "add", "dev", device, "root", "netem", *options)
+        elif port and delay:
+            _carry(lab, device, delay, loss)
         elif port:
             program = _DROP.format(min(int(loss / 100 * (1 << 32)), (1 << 32) - 1))
             _tc(lab, where, "qdisc", "add", "dev", device, "clsact")
@@ -76,12 +76,41 @@ def spoil(lab: Lab, host: str, loss: float, delay: float) -> str:
                     "bytecode",
                     program,
                 )
-    return "netem" if netem else "tc and BPF"
+    if netem:
+        return "netem"
+    return "a program in user space: this kernel has no netem" if delay else "tc and BPF"
+
+
+def _carry(lab: Lab, port: str, delay: float, loss: float) -> None:
+    """Put the program between a port and its bridge."""
+    tap = f"{port}-d"
+    program = (sys.executable, "-I", "-S", carrier.__file__)
+    lab.check(SWITCH, ["ip", "link", "set", port, "nomaster"])
+    try:
+        lab.start(SWITCH, f"delay-{port}", (*program, port, tap, f"{delay:g}", f"{loss:g}"), notify=True)
+        lab.check(SWITCH, ["ip", "link", "set", tap, "addrgenmode", "none", "master", _segment(port), "up"])
+    except LabError:
+        _carry_no_more(lab, port)
+        raise
+    lab.settle()
+
+
+def _carry_no_more(lab: Lab, port: str) -> None:
+    for member in lab.processes():
+        if member.host == SWITCH and carrier.__file__ in member.argv and port in member.argv:
+            Daemon(SWITCH, "delay", member.pid).kill()
+    lab.check(SWITCH, ["ip", "link", "set", port, "master", _segment(port)])
+
+
+def _segment(port: str) -> str:
+    return port.rpartition("-")[2]
 
 
 def clear(lab: Lab, host: str) -> None:
     """Take all of it away."""
-    for where, device, _ in _ends(lab, host):
+    for where, device, port in _ends(lab, host):
+        if port:
+            _carry_no_more(lab, device)
         shown = _tc(lab, where, "qdisc", "show", "dev", device)
         if "qdisc netem" in shown:
             _tc(lab, where, "qdisc", "del", "dev", device, "root")
