@@ -25,7 +25,7 @@ _uvs()
 	[[ $command != lab ]] || ((COMP_CWORD == 2)) || command="lab ${COMP_WORDS[2]}"
 	case $command in
 	'') words='run lab walk decap sysctl top web flush exec doctor -h --help --version' ;;
-	run) words='--driver --queue-num --queues --conn-max --socket --state-dir --restore-at-boot --control-group --control-user' ;;
+	run) words='--driver --queue-num --queues --busy-poll --conn-max --socket --state-dir --restore-at-boot --control-group --control-user' ;;
 	lab) words='demo up down status exec send stop start mode arp capture link' ;;
 	'lab demo') words='--mode --tun-type -4 -6' ;;
 	'lab up') words='--mode --tun-type --servers --empty --no-offload --name' ;;

@@ -118,8 +118,9 @@ struct uvs_worker;
 /* What sort of packets comes to a queue.  SYN: with a budget while the others have something to do. */
 #define UVS_QUEUE_SYN 1
 
-/* `mark`: of what it sends; `wake`: an eventfd, written when packets wait for the hook path.  NULL with errno. */
-struct uvs_worker *uvs_worker_new(struct uvs_fastpath *f, uint32_t mark, int wake);
+/* `mark`: of what it sends; `wake`: an eventfd, written when packets wait for the hook path; `busy_us`: for so many
+ * microseconds it looks for the next packet after a lone one, before it sleeps.  NULL with errno. */
+struct uvs_worker *uvs_worker_new(struct uvs_fastpath *f, uint32_t mark, int wake, uint32_t busy_us);
 /* Before it starts; queues that come first are served first.  0 or negative errno. */
 int uvs_worker_add(struct uvs_worker *w, struct uvs_nfq *q, int fd, uint32_t flags);
 int uvs_worker_start(struct uvs_worker *w); /* 0 or negative errno */

@@ -20,6 +20,7 @@
  * most of theirs, and without one a connection has many packets for its first. */
 #define SYN_BUDGET 16
 #define WAIT_MS 1000 /* bounded, should a wake-up ever be lost */
+#define SKIP_MAX 255 /* lone packets, at most, after which there is no looking again */
 
 struct served {
 	struct uvs_nfq *nfq;
@@ -37,6 +38,11 @@ struct uvs_worker {
 	_Atomic int stop;
 	uint32_t n;
 	struct served queue[QUEUES];
+	/* Where requests follow each other one by one, a packet answers the last within microseconds, and to sleep and be
+	 * woken would take most of its time: after a lone packet the queues are looked at again for a moment.  A look in
+	 * vain has more and more of them go without. */
+	uint64_t busy_ns; /* how long that is, 0: never */
+	uint32_t done, skip, skipped; /* packets of the last turn; lone ones to go without, and that went */
 };
 
 static int listen_to(const struct uvs_worker *w, int fd, uint32_t which)
@@ -46,7 +52,7 @@ static int listen_to(const struct uvs_worker *w, int fd, uint32_t which)
 	return epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
-struct uvs_worker *uvs_worker_new(struct uvs_fastpath *f, uint32_t mark, int wake)
+struct uvs_worker *uvs_worker_new(struct uvs_fastpath *f, uint32_t mark, int wake, uint32_t busy_us)
 {
 	struct uvs_worker *w = calloc(1, sizeof(*w));
 	int err;
@@ -55,6 +61,7 @@ struct uvs_worker *uvs_worker_new(struct uvs_fastpath *f, uint32_t mark, int wak
 		return NULL;
 	w->f = f;
 	w->wake = wake;
+	w->busy_ns = busy_us * 1000ull;
 	w->inject.raw = w->inject.cooked = -1;
 	w->epoll = epoll_create1(EPOLL_CLOEXEC);
 	w->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -115,6 +122,7 @@ static void serve(struct uvs_worker *w)
 {
 	uint32_t i, busy = 0;
 
+	w->done = 0;
 	for (i = 0; i < w->n; i++) {
 		struct served *s = &w->queue[i];
 		const int was_full = uvs_nfq_full(s->nfq);
@@ -124,6 +132,7 @@ static void serve(struct uvs_worker *w)
 			continue;
 		s->ready = 0;
 		done = turn(w, s, s->flags & UVS_QUEUE_SYN && busy ? SYN_BUDGET : UVS_NFQ_BATCH);
+		w->done += done;
 		if (!(s->flags & UVS_QUEUE_SYN))
 			busy += done;
 		if (uvs_nfq_full(s->nfq) != was_full)
@@ -132,6 +141,20 @@ static void serve(struct uvs_worker *w)
 		if (uvs_nfq_full(s->nfq) && !uvs_nfq_open(s->nfq))
 			uvs_worker_kick(w);
 	}
+}
+
+static int look_again(struct uvs_worker *w, struct epoll_event *events)
+{
+	uint64_t end;
+	int n = 0;
+
+	if (w->done != 1 || !w->busy_ns || w->skipped++ < w->skip)
+		return 0;
+	w->skipped = 0;
+	for (end = uvs_now(1) + w->busy_ns; !n && uvs_now(1) < end;)
+		n = epoll_wait(w->epoll, events, QUEUES + 1, 0);
+	w->skip = n ? 0 : w->skip * 2 + 1 < SKIP_MAX ? w->skip * 2 + 1 : SKIP_MAX;
+	return n;
 }
 
 static void *run(void *arg)
@@ -143,7 +166,9 @@ static void *run(void *arg)
 	int i, n;
 
 	while (!atomic_load(&w->stop)) {
-		n = epoll_wait(w->epoll, events, QUEUES + 1, WAIT_MS);
+		n = look_again(w, events);
+		if (!n)
+			n = epoll_wait(w->epoll, events, QUEUES + 1, WAIT_MS);
 		if (!n)
 			uvs_worker_kick(w);
 		for (i = 0; i < n; i++) {

@@ -65,10 +65,11 @@ class Director:
         restore_at_boot: bool = False,
         driver: str = DRIVERS[0],
         workers: int = 1,
+        busy_poll: int = 0,
         clock_rate: int = 1,
     ) -> None:
         self.driver_name = driver
-        self.queue, self.workers = queue, workers
+        self.queue, self.workers, self.busy_poll = queue, workers, busy_poll
         self.queues = queues_by_class(queue, workers) if driver == "native" else one_queue(queue)
         self.socket_path = socket_path
         self.state_dir = state_dir
@@ -228,7 +229,7 @@ class Director:
             for i in range(self.workers)
         ]
         self.driver = NativeDriver(
-            workers, self._packet, self.fastpath, MARK, self.egress.refused, estate.take_queue
+            workers, self._packet, self.fastpath, MARK, self.egress.refused, estate.take_queue, self.busy_poll
         )
         self._undo.callback(self.driver.close)
         self.ipvs.settle = self._settle

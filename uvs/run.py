@@ -18,6 +18,7 @@ from uvs.netfilter.tool import NetfilterError
 
 CONN_MAX = 1 << 28  # RECORDS_MAX, csrc/table.h
 WORKERS_MAX = 64
+BUSY_POLL_US, BUSY_POLL_MAX = 50, 1000
 
 _EXAMPLES = """\
 example, as root, with the virtual address on this host:
@@ -53,6 +54,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         metavar="N",
         help="threads that take packets, each with queues of its own (default 1)",
+    )
+    parser.add_argument(
+        "--busy-poll",
+        type=int,
+        default=BUSY_POLL_US,
+        metavar="MICROSECONDS",
+        help="so long such a thread looks for the next packet, after a lone one, before it sleeps "
+        f"(default {BUSY_POLL_US}; 0: it sleeps at once)",
     )
     parser.add_argument(
         "--conn-max", type=int, default=1 << 20, metavar="N", help="connections at most (default 1048576)"
@@ -93,6 +102,8 @@ def main(args: argparse.Namespace) -> int:
     most = 65536 - (len(Class) * args.queues if args.driver == "native" else 1)
     if not 0 <= args.queue_num <= most:
         raise UserError(f"--queue-num takes 0..{most}, not {args.queue_num}", 2)
+    if not 0 <= args.busy_poll <= BUSY_POLL_MAX:
+        raise UserError(f"--busy-poll takes 0..{BUSY_POLL_MAX}, not {args.busy_poll}", 2)
     if not 1 <= args.conn_max <= CONN_MAX:
         raise UserError(f"--conn-max takes 1..{CONN_MAX}, not {args.conn_max}", 2)
     for option, value in (("--socket", args.socket), ("--state-dir", args.state_dir)):
@@ -107,6 +118,7 @@ def main(args: argparse.Namespace) -> int:
         driver=args.driver,
         queue=args.queue_num,
         workers=args.queues,
+        busy_poll=args.busy_poll,
         socket_path=args.socket or default_socket(),
         state_dir=state_dir,
         saved_dir=saved_dir,

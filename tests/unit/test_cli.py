@@ -15,6 +15,7 @@ WRONG = [
     ("run --driver native --queue-num 65533", "0..65532"),  # it takes four
     ("run --queues 3 --queue-num 65530", "0..65524"),
     ("run --queues 0", "--queues takes 1..64"),
+    ("run --busy-poll 1001", "--busy-poll takes 0..1000"),
     ("run --queue-num -1", "0..65532"),
     ("run --conn-max 0", "--conn-max takes 1..268435456, not 0"),
     ("run --conn-max 99999999999999999999", "--conn-max takes 1..268435456"),

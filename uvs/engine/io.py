@@ -144,12 +144,13 @@ class Queue:
 class Worker:
     """A thread of the engine that serves queues (`csrc/worker.c`); Python need not run for it to."""
 
-    def __init__(self, fastpath: FastPath, mark: int, wake: int) -> None:
-        """`mark`: of what it sends; `wake`: an eventfd, readable when packets wait for the hook path.
+    def __init__(self, fastpath: FastPath, mark: int, wake: int, busy_poll: int = 0) -> None:
+        """`mark`: of what it sends; `wake`: an eventfd, readable when packets wait for the hook path;
+        `busy_poll`: microseconds that it looks for the next packet, after a lone one, before it sleeps.
 
         PermissionError without CAP_NET_RAW and CAP_NET_ADMIN.
         """
-        self._c = lib.uvs_worker_new(fastpath._c, mark, wake)
+        self._c = lib.uvs_worker_new(fastpath._c, mark, wake, busy_poll)
         if self._c == ffi.NULL:
             self._c = None
             raise OSError(ffi.errno, f"cannot start a worker: {os.strerror(ffi.errno)}")

@@ -58,7 +58,7 @@ class NativeDriver:
     `workers`: for each thread the queues that it serves, most urgent first. What their fast path leaves comes
     to `handle`, on the thread that calls `run`. `mark` is put on what they send.
     `refused` is told of the next hop of packets that the kernel would not send for good. `bound` says a
-    descriptor for the number of a queue that this process owns already, -1 for others.
+    descriptor for the number of a queue that this process owns already, else -1; `busy_poll`: of `Worker`.
     Raises NetfilterError from the constructor: no privilege, no NFQUEUE in this kernel, queue taken.
     """
 
@@ -70,6 +70,7 @@ class NativeDriver:
         mark: int,
         refused: Callable[[int], None] = lambda index: None,
         bound: Callable[[int], int] = lambda number: -1,
+        busy_poll: int = 0,
     ) -> None:
         self._handle, self._refused = handle, refused
         self._fastpath, self._mark = fastpath, mark
@@ -84,7 +85,7 @@ class NativeDriver:
             self._queues = sorted(opened.values(), key=lambda each: (each.spec.syn, each.spec.number))
             self._workers: list[Worker] = []
             for specs in workers:
-                worker = Worker(fastpath, mark, self._wake)
+                worker = Worker(fastpath, mark, self._wake, busy_poll)
                 undo.callback(worker.close)  # before a socket is
                 self._workers.append(worker)
                 for spec in specs:
