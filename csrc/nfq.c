@@ -27,6 +27,7 @@
 #define BATCH UVS_NFQ_BATCH
 /* A message with all its verdicts must fit the socket's send buffer (SEND_BUFFER of uvs/netfilter/driver.py). */
 #define SAY_MAX (128 << 10)
+#define HELD_MAX (BATCH / 2) /* packets whose drop may wait for others' */
 #define RING (1u << 20) /* bytes that may wait for the hook path */
 
 _Static_assert(BATCH <= UVS_FRAMES, "a batch's packets may all be sent");
@@ -63,6 +64,7 @@ struct uvs_nfq {
 	struct iovec out[BATCH * 3 + 1];
 	uint32_t saying, pieces, bytes; /* verdicts collected; their pieces in `out` */
 	uint32_t drops, drop_id; /* to be dropped, not collected: all up to this one */
+	int may_hold, held; /* may drops wait for the next batch's?  And do they? */
 	struct uvs_frame frame[BATCH];
 	uint32_t frames;
 
@@ -260,9 +262,12 @@ static void collect(struct uvs_nfq *q, uint32_t id, uint32_t verdict, const uint
 	q->bytes += len;
 }
 
-/* One verdict does for many if nobody else's packet is among them. */
-static void drop(struct uvs_nfq *q, uint32_t id)
+/* One verdict does for many if nobody else's packet is among them.  One that a program on this host sent is dropped
+ * soon: until then it counts against its socket. */
+static void drop(struct uvs_nfq *q, uint32_t id, uint8_t hook)
 {
+	if (hook == UVS_LOCAL_OUT)
+		q->held = 0;
 	if (atomic_load_explicit(&q->open, memory_order_acquire)) {
 		collect(q, id, NF_DROP, NULL, 0);
 		return;
@@ -315,6 +320,21 @@ static int read_message(const uint8_t *msg, size_t len, struct uvs_queued *p, ui
 		at += NLA_ALIGN(a->nla_len);
 	}
 	return p->hook != 0;
+}
+
+void uvs_nfq_hold(struct uvs_nfq *q)
+{
+	q->may_hold = 1;
+}
+
+int uvs_nfq_held(const struct uvs_nfq *q)
+{
+	return q->drops != 0;
+}
+
+void uvs_nfq_settle(struct uvs_nfq *q)
+{
+	say(q);
 }
 
 static int receive(struct uvs_nfq *q, uint32_t budget)
@@ -381,7 +401,7 @@ static int one(struct uvs_nfq *q, struct uvs_fastpath *f, uint32_t i)
 		return 1;
 	if (q->in[i].msg_hdr.msg_flags & MSG_TRUNC || caplen > slow.len || !slow.len) {
 		count(&q->cut);
-		drop(q, slow.id);
+		drop(q, slow.id, slow.hook);
 		goto done;
 	}
 	read = !uvs_packet_at(p, (uint32_t)(slow.data - msg), slow.len, slow.mark);
@@ -403,7 +423,7 @@ static int one(struct uvs_nfq *q, struct uvs_fastpath *f, uint32_t i)
 	case UVS_STEP_REWRITTEN: collect(q, slow.id, NF_ACCEPT, p->data, p->len); break;
 	case UVS_STEP_SEND:
 		q->frame[q->frames++] = (struct uvs_frame){ p, way, 0 };
-		drop(q, slow.id);
+		drop(q, slow.id, slow.hook);
 		break;
 	}
 	if (step != UVS_STEP_SLOW)
@@ -425,11 +445,13 @@ uint32_t uvs_nfq_step(struct uvs_nfq *q, struct uvs_fastpath *f, struct uvs_inje
 		return 0;
 	q->now = uvs_now(f->clock_rate); /* what had no room before the hook path may have waited for long */
 	before = q->at;
+	q->held = q->may_hold;
 	while (q->at < q->received && one(q, f, q->at))
 		q->at++;
 	atomic_store(&q->full, q->at < q->received);
 	send_frames(q, f, s);
-	say(q);
+	if (!q->held || q->saying || q->drops >= HELD_MAX)
+		say(q);
 	return q->at - before;
 }
 

@@ -97,6 +97,11 @@ int uvs_nfq_refusal(struct uvs_nfq *q, uint32_t *nexthop);
  * fast path can; never blocks.  How many were done or given to the hook path; 0: none waits, or there is no
  * room for more before the hook path (uvs_nfq_full). */
 uint32_t uvs_nfq_step(struct uvs_nfq *q, struct uvs_fastpath *f, struct uvs_inject *s, uint32_t budget);
+/* From now on drops may wait for those of the next step, up to half a batch: a system call less for most.
+ * uvs_nfq_held: do some wait?  uvs_nfq_settle: they are said. */
+void uvs_nfq_hold(struct uvs_nfq *q);
+int uvs_nfq_held(const struct uvs_nfq *q);
+void uvs_nfq_settle(struct uvs_nfq *q);
 /* Is a packet in hand that has no room before the hook path? */
 int uvs_nfq_full(const struct uvs_nfq *q);
 /* Packets that the hook path was given and has not said a verdict for. */

@@ -20,6 +20,7 @@
  * most of theirs, and without one a connection has many packets for its first. */
 #define SYN_BUDGET 16
 #define WAIT_MS 1000 /* bounded, should a wake-up ever be lost */
+#define HOLD_MS 2 /* a verdict that waits for others' waits no longer than until nothing came for so long */
 #define SKIP_MAX 255 /* lone packets, at most, after which there is no looking again */
 
 struct served {
@@ -83,8 +84,10 @@ int uvs_worker_add(struct uvs_worker *w, struct uvs_nfq *q, int fd, uint32_t fla
 	if (w->n == QUEUES)
 		return -ENOSPC;
 	err = listen_to(w, fd, w->n);
-	if (!err)
+	if (!err) {
+		uvs_nfq_hold(q);
 		w->queue[w->n++] = (struct served){ q, fd, flags, 0 };
+	}
 	return err;
 }
 
@@ -143,6 +146,32 @@ static void serve(struct uvs_worker *w)
 	}
 }
 
+/* What waits for others'; true: something did. */
+static int settle(struct uvs_worker *w)
+{
+	uint32_t i;
+	int did = 0;
+
+	for (i = 0; i < w->n; i++) {
+		if (uvs_nfq_held(w->queue[i].nfq)) {
+			uvs_nfq_settle(w->queue[i].nfq);
+			did = 1;
+		}
+	}
+	return did;
+}
+
+static int holds(const struct uvs_worker *w)
+{
+	uint32_t i;
+
+	for (i = 0; i < w->n; i++) {
+		if (uvs_nfq_held(w->queue[i].nfq))
+			return 1;
+	}
+	return 0;
+}
+
 static int look_again(struct uvs_worker *w, struct epoll_event *events)
 {
 	uint64_t end;
@@ -168,8 +197,8 @@ static void *run(void *arg)
 	while (!atomic_load(&w->stop)) {
 		n = look_again(w, events);
 		if (!n)
-			n = epoll_wait(w->epoll, events, QUEUES + 1, WAIT_MS);
-		if (!n)
+			n = epoll_wait(w->epoll, events, QUEUES + 1, holds(w) ? HOLD_MS : WAIT_MS);
+		if (!n && !settle(w))
 			uvs_worker_kick(w);
 		for (i = 0; i < n; i++) {
 			if (events[i].data.u32 < w->n)
@@ -181,6 +210,7 @@ static void *run(void *arg)
 		}
 		serve(w);
 	}
+	settle(w);
 	return NULL;
 }
 
