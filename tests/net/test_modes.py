@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import pytest
 from support import clients
-from support.running import Running
 
 from uvs.lab import processes
 from uvs.lab.namespaces import Lab
@@ -53,21 +51,6 @@ def test_parallel(running, family) -> None:
     """200 connections open at the same time, spread evenly over three servers."""
     names = running.lab.call("client", clients.parallel, running.vip(family), 200)
     assert sorted(Counter(names).values()) == [66, 67, 67]
-
-
-def slow(running: Running) -> int:
-    """Packets that went by the hook path."""
-    told = json.loads(running.uvsadm("-L", "--stats", "--json"))
-    return sum(row["slow"] or 0 for row in told["queues"])
-
-
-def test_new_connections_without_python(running, family) -> None:
-    """Once the ways to the servers are known; some packets go by Python while a way is asked for again."""
-    vip = running.vip(family)
-    running.lab.call("client", clients.parallel, vip, 12)
-    before = slow(running)
-    running.lab.call("client", clients.parallel, vip, 200)
-    assert slow(running) - before < 100
 
 
 def test_udp_echo(running, family) -> None:

@@ -209,7 +209,7 @@ def test_classes(net: Net, undo: contextlib.ExitStack, name: str, af: int, count
         ("reply", server, there, reply(ACK), FORWARD, Class.REPLY),
         ("SYN and ACK", server, there, reply(SYN | ACK), FORWARD, Class.REPLY),
         ("SYN of a server", server, there, reply(SYN), FORWARD, Class.REPLY),
-        ("a server's SYN to a service", server, vip, tcp(8080, 80, SYN), LOCAL_IN, Class.REPLY),
+        ("a server's SYN to a service", server, vip, tcp(8080, 80, SYN), LOCAL_IN, Class.SYN),
         ("another port's SYN", server, vip, tcp(8081, 80, SYN), LOCAL_IN, Class.SYN),
         ("UDP reply", server, there, udp(8080, 1025), FORWARD, Class.OTHER),
         ("SCTP reply", server, there, sctp(8080, 1025), FORWARD, Class.OTHER),

@@ -136,8 +136,9 @@ def diverted(plan: Plan, af: int, fragments: bool = False) -> dict[str, list[str
         [f"{match}{queue_target(queues)}" for match, queues in plan.replies("-p tcp ")],
         [f"-p {icmp} --{icmp}-type {number} {other}" for number in types],
     )
+    # What most packets of a hook are comes first; of what is both, either may be said.
     return {
-        "INPUT": [*ours, *of, *to, *replies, *requests, *errors],
+        "INPUT": [*ours, *of, *to, *requests, *replies, *errors],
         "FORWARD": [*of, *replies, *errors],
         "OUTPUT": [*ours, *of, *to, *replies, *requests, *errors],
         **dict(zip(SORTERS, sorters, strict=True)),

@@ -138,7 +138,7 @@ def ruleset(
         "reply": ("", [f"{match}{queue(queues)}" for match, queues in plan.replies(TCP)]),
         "input": (
             f"type filter hook input priority {PRIORITIES['input']};",
-            [*ours, *of, *to, *replies, *requests, "jump icmp_errors"],
+            [*ours, *of, *to, *requests, *replies, "jump icmp_errors"],
         ),
         "forward": (
             f"type filter hook forward priority {PRIORITIES['forward']};",
