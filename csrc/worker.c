@@ -16,9 +16,9 @@
 
 #define QUEUES 16
 #define KICK QUEUES /* the event that is no queue's */
-/* What begins connections has this much of a turn while known ones have something to say: under a flood they keep
- * most of theirs, and without one a connection has many packets for its first. */
-#define SYN_BUDGET 16
+/* What begins connections has its turn once for so many packets of known ones: under a flood these keep most of their
+ * rate, and without one a connection has many more packets than its first. */
+#define PACKETS_PER_SYN 4
 #define WAIT_MS 1000 /* bounded, should a wake-up ever be lost */
 #define HOLD_MS 2 /* a verdict that waits for others' waits no longer than until nothing came for so long */
 #define SKIP_MAX 255 /* lone packets, at most, after which there is no looking again */
@@ -27,7 +27,7 @@ struct served {
 	struct uvs_nfq *nfq;
 	int fd;
 	uint32_t flags;
-	int ready; /* packets wait, as far as is known */
+	int ready; /* packets may wait */
 };
 
 struct uvs_worker {
@@ -48,7 +48,7 @@ struct uvs_worker {
 
 static int listen_to(const struct uvs_worker *w, int fd, uint32_t which)
 {
-	struct epoll_event event = { .events = EPOLLIN, .data.u32 = which };
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.u32 = which };
 
 	return epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
@@ -112,15 +112,6 @@ static uint32_t turn(struct uvs_worker *w, struct served *s, uint32_t budget)
 	return n;
 }
 
-/* A queue without room before the hook path is not read, and not waited for: a kick says when there may be some. */
-static void listen_if_room(struct uvs_worker *w, struct served *s)
-{
-	struct epoll_event event = { .events = uvs_nfq_full(s->nfq) ? 0 : EPOLLIN,
-				     .data.u32 = (uint32_t)(s - w->queue) };
-
-	epoll_ctl(w->epoll, EPOLL_CTL_MOD, s->fd, &event);
-}
-
 static void serve(struct uvs_worker *w)
 {
 	uint32_t i, busy = 0;
@@ -128,18 +119,18 @@ static void serve(struct uvs_worker *w)
 	w->done = 0;
 	for (i = 0; i < w->n; i++) {
 		struct served *s = &w->queue[i];
-		const int was_full = uvs_nfq_full(s->nfq);
+		const int syn = s->flags & UVS_QUEUE_SYN, left = uvs_nfq_full(s->nfq);
+		const uint32_t budget = syn && busy ? 1 + busy / PACKETS_PER_SYN : UVS_NFQ_BATCH;
 		uint32_t done;
 
 		if (!s->ready)
 			continue;
-		s->ready = 0;
-		done = turn(w, s, s->flags & UVS_QUEUE_SYN && busy ? SYN_BUDGET : UVS_NFQ_BATCH);
+		done = turn(w, s, budget);
+		/* Else it is empty, and an event says when there is more, or it waits for a kick. */
+		s->ready = (left || done >= budget) && !uvs_nfq_full(s->nfq);
 		w->done += done;
-		if (!(s->flags & UVS_QUEUE_SYN))
+		if (!syn)
 			busy += done;
-		if (uvs_nfq_full(s->nfq) != was_full)
-			listen_if_room(w, s);
 		/* Whoever takes the last one looks then whether it is full: one of both sees the other. */
 		if (uvs_nfq_full(s->nfq) && !uvs_nfq_open(s->nfq))
 			uvs_worker_kick(w);
@@ -172,6 +163,17 @@ static int holds(const struct uvs_worker *w)
 	return 0;
 }
 
+static int is_ready(const struct uvs_worker *w)
+{
+	uint32_t i;
+
+	for (i = 0; i < w->n; i++) {
+		if (w->queue[i].ready)
+			return 1;
+	}
+	return 0;
+}
+
 static int look_again(struct uvs_worker *w, struct epoll_event *events)
 {
 	uint64_t end;
@@ -195,11 +197,15 @@ static void *run(void *arg)
 	int i, n;
 
 	while (!atomic_load(&w->stop)) {
-		n = look_again(w, events);
+		const int more = is_ready(w);
+
+		n = more ? 0 : look_again(w, events);
 		if (!n)
-			n = epoll_wait(w->epoll, events, QUEUES + 1, holds(w) ? HOLD_MS : WAIT_MS);
-		if (!n && !settle(w))
-			uvs_worker_kick(w);
+			n = epoll_wait(w->epoll, events, QUEUES + 1, more ? 0 : holds(w) ? HOLD_MS : WAIT_MS);
+		if (!n && !more && !settle(w)) {
+			for (q = 0; q < w->n; q++)
+				w->queue[q].ready = 1;
+		}
 		for (i = 0; i < n; i++) {
 			if (events[i].data.u32 < w->n)
 				w->queue[events[i].data.u32].ready = 1;
