@@ -65,12 +65,17 @@ def test_several_workers(make_lab, mode) -> None:
         assert all(row["packets"] for row in found[kind]), (kind, found[kind])
     everything = [row for each in found.values() for row in each]
     assert all(row[bad] == 0 for row in everything for bad in ("lost", "cut", "unsaid", "errors"))
-    # Once the way to each server is known, nothing enters Python but while a way is asked for again.
+    # Once the way to each server is known, nothing enters Python but what comes while a way is asked for again.
     for family in (4, 6):
-        before = counted(running, "slow"), counted(running, "fast")
-        lab.call("client", clients.parallel, running.vip(family), 200)
-        assert counted(running, "slow") - before[0] < 100
-        assert counted(running, "fast") - before[1] > 800
+        went = []
+        for _ in range(5):
+            before = counted(running, "slow"), counted(running, "fast")
+            lab.call("client", clients.parallel, running.vip(family), 200)
+            went.append((counted(running, "slow") - before[0], counted(running, "fast") - before[1]))
+            if went[-1][0] < 10:
+                break
+        assert went[-1][0] < 10, went
+        assert went[-1][1] > 800
 
 
 def test_a_flood_of_syns(make_lab) -> None:
