@@ -74,11 +74,6 @@ struct uvs_nfq {
 	_Atomic uint32_t open; /* given to the hook path and without a verdict */
 };
 
-/* What stands before a packet in the ring. */
-struct slow_head {
-	struct uvs_queued packet; /* `data` follows */
-};
-
 static void count(counter *c)
 {
 	atomic_store_explicit(c, atomic_load_explicit(c, memory_order_relaxed) + 1, memory_order_relaxed);
@@ -372,15 +367,14 @@ static int in_doubt(struct uvs_nfq *q, const struct uvs_fastpath *f, const struc
 /* Into the ring; false: there is no room. */
 static int give(struct uvs_nfq *q, struct uvs_packet *p, const struct uvs_queued *slow)
 {
-	const struct slow_head head = { *slow };
-	uint8_t *to = ring_reserve(&q->ring, (uint32_t)sizeof(head) + slow->len);
+	uint8_t *to = ring_reserve(&q->ring, (uint32_t)sizeof(*slow) + slow->len); /* its data follows it */
 
 	if (!to)
 		return 0;
 	if (p)
 		uvs_csum_finish(p);
-	memcpy(to, &head, sizeof(head));
-	memcpy(to + sizeof(head), slow->data, slow->len);
+	memcpy(to, slow, sizeof(*slow));
+	memcpy(to + sizeof(*slow), slow->data, slow->len);
 	atomic_fetch_add_explicit(&q->open, 1, memory_order_acq_rel);
 	ring_commit(&q->ring);
 	count(&q->slow);
@@ -470,13 +464,11 @@ int uvs_nfq_full(const struct uvs_nfq *q)
 int uvs_nfq_slow(struct uvs_nfq *q, struct uvs_queued *slow)
 {
 	const uint8_t *at = ring_first(&q->ring);
-	struct slow_head head;
 
 	if (!at)
 		return 0;
-	memcpy(&head, at, sizeof(head));
-	*slow = head.packet;
-	slow->data = at + sizeof(head);
+	memcpy(slow, at, sizeof(*slow));
+	slow->data = at + sizeof(*slow);
 	return 1;
 }
 

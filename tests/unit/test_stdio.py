@@ -22,7 +22,7 @@ CASES = [
     ("words", "redirections", "status", "said"), CASES, ids=[f"{w} {r}" for w, r, *_ in CASES]
 )
 def test_streams(tmp_path, words, redirections, status, said):
-    script = f'exec "$0" -m {words} {redirections}'
+    script = f'exec "$0" -P -m {words} {redirections}'
     environment = {"UVS_SOCKET": str(tmp_path / "none"), "XDG_RUNTIME_DIR": str(tmp_path)}
     ran = subprocess.run(
         ["sh", "-c", script, sys.executable], capture_output=True, text=True, env=environment, timeout=60

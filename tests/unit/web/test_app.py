@@ -10,13 +10,13 @@ import pytest
 pytest.importorskip("starlette", reason="an extra: pip install 'uvs[web]'")
 pytest.importorskip("httpx2", reason="of starlette's test client")
 from starlette.testclient import TestClient
+from support.elsewhere import ROOT
 from support.schema import wrong
 from support.web import recording
 
 from uvs.web import app
 from uvs.web.recorded import Recorded, parse
 
-ROOT = app.STATIC.parents[2]
 SCHEMA = json.loads((ROOT / "docs/reference/walk.schema.json").read_text())
 FILES = sorted(path for path in app.STATIC.iterdir() if path.suffix in app.TYPES)
 
