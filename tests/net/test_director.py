@@ -109,7 +109,9 @@ def test_too_few_descriptors(descriptors):
     """One line says what to do, wherever they end; nothing is left behind."""
     before = rules()
     with directors() as where:
-        director = Director(where, "--queues", "16", limits=[(resource.RLIMIT_NOFILE, descriptors)])
+        director = Director(
+            where, "--driver", "native", "--queues", "16", limits=[(resource.RLIMIT_NOFILE, descriptors)]
+        )
         code, said = director.ended()
         assert code == 1
         one_line(said, "Too many open files", "--queues")
