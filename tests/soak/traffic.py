@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ftplib
 import hashlib
 import io
@@ -16,6 +17,7 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
 
 from support import traffic as packets
 from support.clients import Progress
@@ -35,6 +37,9 @@ AT_ONCE = 100
 Tally = Counter[str]
 
 
+T = TypeVar("T")
+
+
 class Clients:
     """One process of clients: flows begin at a rate, each on a port of its own."""
 
@@ -48,6 +53,16 @@ class Clients:
         """The next one."""
         self._next += 1
         return self._ports[self._next % len(self._ports)]
+
+    async def at_a_port(self, begin: Callable[[int], Awaitable[T]]) -> T:
+        """What `begin` begins at the next port that is free: old ones may still be in TIME_WAIT."""
+        for _ in self._ports:
+            try:
+                return await begin(self.port())
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+        raise OSError(errno.EADDRINUSE, "no port is free")
 
     async def run(self, begin: Callable[[], Awaitable[None]]) -> Tally:
         """Begin flows until told to stop, wait for the last ones."""
@@ -150,7 +165,9 @@ def tcp(
         address, act = clients.rnd.choice(addresses), clients.rnd.choice(ACTS)
         what = f"tcp {act.__name__} {address}"
         with clients.doing(what, may_fail):
-            opening = asyncio.open_connection(address, HTTP_PORT, local_addr=(source, clients.port()))
+            opening = clients.at_a_port(
+                lambda port: asyncio.open_connection(address, HTTP_PORT, local_addr=(source, port))
+            )
             reader, writer = await asyncio.wait_for(opening, patience)
             clients.tally[f"made {address} {HTTP_PORT}"] += 1
             try:
@@ -190,8 +207,10 @@ def udp(
         address = clients.rnd.choice(addresses)
         with clients.doing(f"udp {address}", may_fail):
             loop = asyncio.get_running_loop()
-            transport, echo = await loop.create_datagram_endpoint(
-                Echo, local_addr=(source, clients.port()), remote_addr=(address, ECHO_PORT)
+            transport, echo = await clients.at_a_port(
+                lambda port: loop.create_datagram_endpoint(
+                    Echo, local_addr=(source, port), remote_addr=(address, ECHO_PORT)
+                )
             )
             clients.tally[f"made {address} {ECHO_PORT}"] += 1
             try:
