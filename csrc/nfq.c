@@ -410,8 +410,10 @@ static int one(struct uvs_nfq *q, struct uvs_fastpath *f, uint32_t i)
 	}
 	switch (step) {
 	case UVS_STEP_SLOW:
-		if (!give(q, read ? p : NULL, &slow))
+		if (!give(q, read ? p : NULL, &slow)) {
+			uvs_packet_buffer(p, &caplen); /* its message is read once more */
 			return 0;
+		}
 		break;
 	case UVS_STEP_ACCEPT: collect(q, slow.id, NF_ACCEPT, NULL, 0); break;
 	case UVS_STEP_REWRITTEN: collect(q, slow.id, NF_ACCEPT, p->data, p->len); break;

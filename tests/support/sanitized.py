@@ -127,9 +127,9 @@ def build(into: Path, sanitize: str = "address,undefined") -> dict[str, str]:
         "PYTHONPATH": str(site),
         "PYTHONSAFEPATH": "1",  # not the checkout, which has no extension modules
         "PYTHONMALLOC": "default" if threads else "malloc",  # a block of its own for each object: reads past bytes are seen
-        "ASAN_OPTIONS": f"detect_leaks=0:exitcode={FAILED}:suppressions={site}/suppressed",  # Python never frees all
+        "ASAN_OPTIONS": f"detect_leaks=0:exitcode={FAILED}:suppressions='{site}/suppressed'",  # Python never frees all
         "UBSAN_OPTIONS": f"print_stacktrace=1:exitcode={FAILED}",
-        "TSAN_OPTIONS": f"halt_on_error=1:exitcode={FAILED}:suppressions={site}/suppressed",
+        "TSAN_OPTIONS": f"halt_on_error=1:exitcode={FAILED}:suppressions='{site}/suppressed'",
     }  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def run(sanitize: str, arguments: Sequence[str], into: Path | None = None) -> in
     reports.mkdir()
     reports.chmod(0o1777)  # a director may be an ordinary user's
     for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"):
-        env[name] += f":log_path={reports}/report"
+        env[name] += f":log_path='{reports}/report'"
     status = subprocess.run([env["UVS_SANITIZED_PYTHON"], *arguments], env=env, check=False).returncode
     found = sorted(reports.iterdir())
     for report in found:
