@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench import bulk, connections, flood, latency, numbers, packets, web
+from bench import amounts, bulk, connections, flood, latency, packets, web
 from bench.peers import HAPROXY, ROUTING, Peer, peers, uvs_name
 from bench.results import Figure, Results, WorkResult
 from bench.stand import Stand
@@ -144,19 +144,19 @@ class Run:
     def of_numbers(self, name: str) -> None:
         """Directors with so many services, or servers, side by side."""
         counts = [str(n) for n in (self.pace.services if name == "services" else self.pace.servers)]
-        self.open(name, SIZES[name], numbers.FIGURES, counts, name)
+        self.open(name, SIZES[name], amounts.FIGURES, counts, name)
         with ExitStack() as stack:
-            conn_max = ("--conn-max", str(numbers.CONN_MAX))
+            conn_max = ("--conn-max", str(amounts.CONN_MAX))
             stands = self._stands(stack, [name], [(n, lambda: self._uvs(*conn_max)) for n in counts])
             services = {count: int(count) if name == "services" else 1 for count in stands}
             for count, stand in stands.items():
                 with self.guarded([name], count):
-                    numbers.set_up(stand, services[count], 1 if name == "services" else int(count))
+                    amounts.set_up(stand, services[count], 1 if name == "services" else int(count))
                     self.say(f"{name}: {count} set up")
             for _ in range(self.pace.rounds):
                 for count, stand in stands.items():
                     self.once(
-                        name, count, lambda c=count, s=stand: numbers.measure(s, services[c], self.pace)
+                        name, count, lambda c=count, s=stand: amounts.measure(s, services[c], self.pace)
                     )
 
     def of_flood(self, chosen: Sequence[Peer]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -307,3 +308,8 @@ def test_a_full_run_has_both_families_and_many_streams() -> None:
         "IPv6 up",
         "IPv6 down",
     ]
+
+
+def test_no_file_hides_a_module_of_python() -> None:
+    """Those that are run by themselves have this folder first on their path."""
+    assert not {path.stem for path in Path(__file__).parent.glob("*.py")} & sys.stdlib_module_names
