@@ -101,13 +101,9 @@ static void write_event(int fd)
 /* One turn of a queue; how much it did. */
 static uint32_t turn(struct uvs_worker *w, struct served *s, uint32_t budget)
 {
-	struct uvs_nfq_info before, after;
-	uint32_t n;
+	const uint32_t n = uvs_nfq_step(s->nfq, w->f, &w->inject, budget);
 
-	uvs_nfq_info(s->nfq, &before);
-	n = uvs_nfq_step(s->nfq, w->f, &w->inject, budget);
-	uvs_nfq_info(s->nfq, &after);
-	if (after.slow != before.slow)
+	if (uvs_nfq_open(s->nfq))
 		write_event(w->wake);
 	return n;
 }

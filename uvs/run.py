@@ -46,14 +46,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="NFQUEUE number, the first of four times --queues (default 0)",
+        help="first NFQUEUE number; the native driver takes four for each of --queues (default 0)",
     )
     parser.add_argument(
         "--queues",
         type=int,
         default=1,
         metavar="N",
-        help="threads that take packets, each with queues of its own (default 1)",
+        help="threads of the native driver that take packets, each from queues of its own (default 1)",
     )
     parser.add_argument(
         "--busy-poll",

@@ -11,12 +11,13 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from support import clients, vm
 from support.director import ADM, UVS, Director, directors
+from support.running import TRANSFER_S
 from support.sandbox import sandboxed, wait_for
 from support.world import packed
 
@@ -27,9 +28,7 @@ from uvs.lab import processes
 
 SIZE = 20_000_000
 SOME = 2_000_000
-PATIENCE_S = (
-    120  # TCP doubles its time-out for as long as the director is away, and a busy machine starts it slowly
-)
+PATIENCE_S = TRANSFER_S
 
 
 @pytest.mark.parametrize("direction", [clients.upload, clients.download], ids=["up", "down"])
@@ -60,21 +59,10 @@ def test_another_driver_comes_back(make_lab, drivers) -> None:
     """From then on TCP's packets come by another queue, one by one or many segments in one."""
     first, second = drivers
     running = make_lab(servers=1, program=(*processes.UVS, "run", "--driver", first))
-    with ExitStack() as stack:
-        transfers = []
-        for direction in (clients.upload, clients.download):
-            progress = clients.Progress(limit=SOME)
-            call = running.lab.begin("client", direction, running.vip(4), SIZE, progress, PATIENCE_S)
-            transfers.append((progress, stack.enter_context(closing(call))))
-        for progress, _ in transfers:
-            progress.wait(SOME)
+    with running.transfers(SIZE, 4) as release:
         assert running.director.kill()
         processes.start_director(running.lab, ("--driver", second))
-        for progress, _ in transfers:
-            progress.release()
-        for _, transfer in transfers:
-            _, there, here = transfer.result(PATIENCE_S)
-            assert there == here
+        release()
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -85,26 +73,15 @@ def test_upgrade_in_place(make_lab, driver) -> None:
     """
     running = make_lab(servers=1, program=(*processes.UVS, "run", "--driver", driver))
     pid = running.director.pid
-    with ExitStack() as stack:
-        transfers = []
-        for direction in (clients.upload, clients.download):
-            progress = clients.Progress(limit=SOME)
-            call = running.lab.begin("client", direction, running.vip(4), SIZE, progress, PATIENCE_S)
-            transfers.append((progress, stack.enter_context(closing(call))))
-        for progress, _ in transfers:
-            progress.wait(SOME)
-        asking = stack.enter_context(
-            closing(running.lab.begin("client", clients.parallel, running.vip(4), 200, PATIENCE_S))
-        )
+    with (
+        running.transfers(SIZE, 4) as release,
+        closing(running.lab.begin("client", clients.parallel, running.vip(4), 200, PATIENCE_S)) as asking,
+    ):
         for number in (1, 2):
             os.kill(pid, signal.SIGUSR2)
             said = f"SIGUSR2.* ready: .*{' ready: .*' * (number - 1)}"
             wait_for(lambda said=said: re.search(said, running.log(), re.DOTALL), "the successor", PATIENCE_S)
-        for progress, _ in transfers:
-            progress.release()
-        for _, transfer in transfers:
-            _, there, here = transfer.result(PATIENCE_S)
-            assert there == here
+        release()
         assert len(asking.result(PATIENCE_S)) == 200
     assert running.director.running
     with running.client() as client:

@@ -65,8 +65,6 @@ def test_doctor_judges_the_running_director(lab: Running) -> None:
 
 def test_on_a_terminal(lab: Running) -> None:
     """Rates of what passes, why packets are dropped; a director that is killed and started again is followed."""
-    pytest.importorskip("textual", reason="an extra: pip install 'uvs[top]'")
-    pytest.importorskip("pyte")
     from support.terminal import Terminal
 
     env = {**os.environ, "UVS_SOCKET": str(lab.lab.path(SOCKET))}

@@ -14,7 +14,6 @@ from support.sandbox import wait_for
 from uvs.control.client import Client
 from uvs.lab.processes import UVS
 
-pytest.importorskip("uvicorn", reason="an extra: pip install 'uvs[web]'")
 ADDRESS = "127.0.0.1:8780"
 
 

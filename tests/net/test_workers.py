@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from contextlib import ExitStack, closing
 
 import pytest
 from support import clients
@@ -102,22 +101,10 @@ def test_changes_of_the_table_under_load(make_lab) -> None:
     running = make_lab()
     lab = running.lab
     saved = running.uvsadm("-S", "-n")
-    with ExitStack() as stack:
-        transfers = []
-        for family in (4, 6):
-            for direction in (clients.upload, clients.download):
-                progress = clients.Progress(limit=SIZE // 10)
-                call = lab.begin("client", direction, running.vip(family), SIZE, progress, 120)
-                transfers.append((progress, stack.enter_context(closing(call))))
-        for progress, _ in transfers:
-            progress.wait(SIZE // 10)
+    with running.transfers(SIZE, 4, 6) as release:
         for turn in range(3):
             running.uvsadm("-C")
             lab.check("director", [*processes.UVSADM, "-R"], stdin=saved)
             if turn == 1:
-                for progress, _ in transfers:
-                    progress.release()
-        for _, transfer in transfers:
-            _, there, here = transfer.result(120)
-            assert there == here
+                release()
     assert running.uvsadm("-S", "-n") == saved

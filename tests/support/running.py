@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 
+from support import clients
 from uvs.control.client import Client
 from uvs.lab import processes
 from uvs.lab.namespaces import SOCKET, Lab
 from uvs.lab.topology import VIP
+
+# TCP doubles its time-out for as long as the director is away, and a busy machine starts it slowly.
+TRANSFER_S = 120
 
 
 class Running:
@@ -47,3 +52,28 @@ class Running:
     def log(self) -> str:
         """What the director has said."""
         return self.lab.log("director", "uvs")
+
+    @contextmanager
+    def transfers(self, size: int, *families: int) -> Iterator[Callable[[], None]]:
+        """An upload and a download of each family, which stand still when a tenth of `size` bytes has passed.
+
+        What is handed out lets them go on; at the end each must have arrived whole.
+        """
+        with ExitStack() as stack:
+            begun = []
+            for family in families:
+                for direction in (clients.upload, clients.download):
+                    progress = clients.Progress(limit=size // 10)
+                    call = self.lab.begin("client", direction, self.vip(family), size, progress, TRANSFER_S)
+                    begun.append((progress, stack.enter_context(closing(call))))
+            for progress, _ in begun:
+                progress.wait(size // 10)
+
+            def release() -> None:
+                for progress, _ in begun:
+                    progress.release()
+
+            yield release
+            for _, call in begun:
+                _, there, here = call.result(TRANSFER_S)
+                assert there == here

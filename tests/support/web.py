@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
+from playwright.sync_api import sync_playwright
 
 UVS = (sys.executable, "-m", "uvs.cli")
 SERVICES = """\
@@ -62,11 +62,9 @@ def served(*words: str, stdin: str | None = None, env: Mapping[str, str] | None 
 @contextmanager
 def browser() -> Iterator[Any]:
     """Debian's Chromium, without a window (playwright)."""
-    api = pytest.importorskip("playwright.sync_api")
     program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("chromium is missing: scripts/test installs it (apt-get install chromium)")
-    with api.sync_playwright() as playwright:
+    assert program, "chromium is missing: scripts/test installs it (apt-get install chromium)"
+    with sync_playwright() as playwright:
         # As root Chromium has no sandbox; it sees our own page only.
         started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=120_000)
         try:

@@ -105,6 +105,14 @@ class Queue:
         """Take a batch, or what is left of the last one, and do what the fast path can: how many packets."""
         return lib.uvs_nfq_step(self._c, fastpath._c, injector._c, budget)  # type: ignore[no-any-return]
 
+    def hold(self) -> None:
+        """Drops may wait for those of the next step from now on, as with a `Worker`."""
+        lib.uvs_nfq_hold(self._c)
+
+    def settle(self) -> None:
+        """Say what waits."""
+        lib.uvs_nfq_settle(self._c)
+
     @property
     def full(self) -> bool:
         """Is a packet in hand for which there is no room before the hook path?"""

@@ -20,6 +20,7 @@ from uvs.netfilter.tool import NetfilterError
 BUDGET = 256  # packets on the hook path before the event loop has its turn
 # Of one queue before the next has its turn; of what opens connections, while others have packets.
 SHARE, SYN_SHARE = 32, 8
+_DROP = False, b"", None
 
 
 class QueueSpec(NamedTuple):
@@ -154,6 +155,8 @@ class NativeDriver:
                 for each in self._queues:
                     if each.queue.full:  # what a thread has in hand the kernel does not tell of again
                         each.queue.step(self._fastpath, injector)
+        for each in self._queues:
+            each.queue.settle()
         return {each.spec.number: each.socket.detach() for each in self._queues}
 
     def close(self) -> None:
@@ -163,9 +166,6 @@ class NativeDriver:
     def counters(self) -> list[QueueRow]:
         """The rows of `NetnsIpvs.queues`, without the kernel's part."""
         return [each.counters() for each in sorted(self._queues, key=lambda each: each.spec.number)]
-
-
-_DROP = False, b"", None
 
 
 def _bind(queue: int, gso: bool) -> socket.socket:

@@ -35,7 +35,7 @@ from support.packets import CLIENT, CPORT, DPORT, SERVER, VIP, VPORT, half
 from support.world import dissect, sums_right
 
 from uvs.engine.core import AF_INET, NextHop, Why, clock
-from uvs.engine.io import Queued
+from uvs.engine.io import BATCH, Queued
 from uvs.netfilter.nfnetlink import attribute, message
 
 
@@ -106,6 +106,51 @@ def test_a_verdict_for_many_reaches_nobody_elses(kernel: Kernel) -> None:
     assert kernel.step() == 3
     assert sorted(kernel.said()) == [Said(9, False), Said(10, True), Said(11, False)]
     assert not kernel.waiting
+
+
+def test_drops_that_wait(kernel: Kernel) -> None:
+    """For the next batch's, half a batch of them, a verdict of another kind, or until they are settled."""
+    kernel.queue.hold()
+    number = 0
+
+    def step(*packets: tuple[bytes, int]) -> list[Said]:
+        nonlocal number
+        for data, hook in packets:
+            number += 1
+            kernel.hand(number, data, hook)
+        assert kernel.step() == len(packets)
+        return sorted(kernel.said())
+
+    request, stray = (REQUEST, LOCAL_IN), (STRAY, FORWARD)
+    assert step(request, request) == []
+    assert step(stray) == [Said(1, False), Said(2, False), Said(3, True)]
+    assert step(request) == []
+    kernel.queue.settle()
+    assert kernel.said() == [Said(4, False)]
+    kernel.queue.settle()
+    assert kernel.said() == []
+    for _ in range(BATCH // 2 - 1):
+        assert step(request) == []
+    assert step(request) == [Said(n, False) for n in range(5, number + 1)]
+    assert not kernel.waiting
+
+
+def test_drops_that_wait_reach_nobody_elses(kernel: Kernel) -> None:
+    """One of a packet that came before one of the hook path is said without harm to that."""
+    kernel.queue.hold()
+    for number, data in enumerate((REQUEST, SYN, REQUEST), 1):
+        kernel.hand(number, data)
+        kernel.step()
+    assert sorted(kernel.said()) == [Said(1, False), Said(3, False)]
+    assert kernel.waiting == [2]
+
+
+def test_drops_of_what_this_host_sent_do_not_wait(kernel: Kernel) -> None:
+    """They count against the sender's socket until they are gone."""
+    kernel.queue.hold()
+    kernel.hand(1, b"\x45" + bytes(19), LOCAL_OUT, attribute(CAP_LEN, struct.pack("!I", 99)))  # cut
+    kernel.step()
+    assert kernel.said() == [Said(1, False)]
 
 
 def test_a_hook_path_that_is_behind(kernel: Kernel) -> None:

@@ -15,10 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("textual", reason="an extra: pip install 'uvs[top]'")
-pytest.importorskip("pyte")
-
 from support.paper_director import PaperDirector
 from support.terminal import Terminal
 

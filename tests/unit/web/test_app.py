@@ -6,9 +6,6 @@ import json
 import re
 
 import pytest
-
-pytest.importorskip("starlette", reason="an extra: pip install 'uvs[web]'")
-pytest.importorskip("httpx2", reason="of starlette's test client")
 from starlette.testclient import TestClient
 from support.elsewhere import ROOT
 from support.schema import wrong

@@ -65,7 +65,6 @@ def test_what_is_wrong_is_one_line(
 
 
 def test_it_serves_what_stdin_has() -> None:
-    pytest.importorskip("uvicorn", reason="an extra: pip install 'uvs[web]'")
     with served("-", stdin=recording()) as address:
         with urllib.request.urlopen(f"{address}events", timeout=60) as answer:
             assert answer.read().count(b"event: walk\n") == 4

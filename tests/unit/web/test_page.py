@@ -13,7 +13,6 @@ from support.sandbox import wait_for
 from support.web import browser, page, recording, served
 from support.world import CIP, MASQ, RIP, VIP, tcp
 
-pytest.importorskip("uvicorn", reason="an extra: pip install 'uvs[web]'")
 PATIENCE_S = 60.0
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
