@@ -19,7 +19,9 @@ LAYERS = [
     {"chores", "errors", "stdio", "systemd"},
     {"engine"},
     {"ipvs"},
-    {"control", "egress", "health", "netfilter"},
+    {"config"},
+    {"control", "egress", "netfilter"},
+    {"health"},
     {"adm"},
     {"walk"},  # reads services as uvsadm does
     {"decap", "exec", "lab"},  # clients of control, of egress's netlink, of the walk's text
