@@ -131,6 +131,8 @@ int uvs_worker_add(struct uvs_worker *w, struct uvs_nfq *q, int fd, uint32_t fla
 int uvs_worker_start(struct uvs_worker *w); /* 0 or negative errno */
 /* There may be room before the hook path again. */
 void uvs_worker_kick(struct uvs_worker *w);
+/* How often it went round, once a second at least: when this stands still the thread hangs. */
+uint64_t uvs_worker_turns(const struct uvs_worker *w);
 void uvs_worker_stop(struct uvs_worker *w); /* waits for the batch at hand */
 void uvs_worker_free(struct uvs_worker *w); /* not its queues */
 

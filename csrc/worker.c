@@ -37,6 +37,7 @@ struct uvs_worker {
 	struct uvs_inject inject;
 	int epoll, kick, wake;
 	_Atomic int stop;
+	_Atomic uint64_t turns; /* written by the thread alone */
 	uint32_t n;
 	struct served queue[QUEUES];
 	/* Where requests follow each other one by one, a packet answers the last within microseconds, and to sleep and be
@@ -188,11 +189,13 @@ static void *run(void *arg)
 {
 	struct uvs_worker *w = arg;
 	struct epoll_event events[QUEUES + 1];
-	uint64_t count;
+	uint64_t count, turns = 0;
 	uint32_t q;
 	int i, n;
 
+	pthread_setname_np(pthread_self(), "uvs-worker");
 	while (!atomic_load(&w->stop)) {
+		atomic_store_explicit(&w->turns, ++turns, memory_order_relaxed);
 		const int more = is_ready(w);
 
 		n = more ? 0 : look_again(w, events);
@@ -233,6 +236,11 @@ int uvs_worker_start(struct uvs_worker *w)
 void uvs_worker_kick(struct uvs_worker *w)
 {
 	write_event(w->kick);
+}
+
+uint64_t uvs_worker_turns(const struct uvs_worker *w)
+{
+	return atomic_load_explicit(&w->turns, memory_order_relaxed);
 }
 
 void uvs_worker_stop(struct uvs_worker *w)

@@ -36,7 +36,7 @@ from uvs.netfilter.native import NativeDriver, QueueSpec
 from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
 from uvs.netfilter.plan import Class, one_queue, queues_by_class
 from uvs.netfilter.tool import NetfilterError
-from uvs.systemd import notify
+from uvs.systemd import Watchdog, notify, watchdog_s
 
 log = logging.getLogger("uvs")
 
@@ -106,6 +106,7 @@ class Director:
                 "%s ready: queue %d, %s, %d services, %d connections, control at %s",
                 __version__, self.queue, self.diversion.name, len(self.ipvs.services),
                 self.ipvs.table.info()["conns"], self.socket_path,
+                extra={"event": "ready", "version": __version__, "queue": self.queue},
             )  # fmt: skip
             notify("READY=1")
             await self._serve(done)
@@ -134,7 +135,7 @@ class Director:
             return
         if done.is_set():
             return
-        log.info("SIGUSR2: going over to the installed version")
+        log.info("SIGUSR2: going over to the installed version", extra={"event": "handing over"})
         notify("RELOADING=1")
         held = successor.hold_signals()
         control = await self.server.hand_over()
@@ -212,6 +213,9 @@ class Director:
             (FORGET_S, self.fragments.sizes.forget),
         ):
             self._undo.callback(every(loop, period, work))
+        if limit := watchdog_s():
+            watchdog = Watchdog(limit, self.driver.turns)
+            self._undo.callback(every(loop, watchdog.period, watchdog.feed))
 
     def _open_driver(self, estate: successor.Estate) -> None:
         if self.driver_name != "native":

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
-import logging
 import os
 
-from uvs import host
+from uvs import host, logs
 from uvs.control import credentials
 from uvs.control.paths import default_socket, state_directories
 from uvs.director import DRIVERS, Director
@@ -90,11 +89,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             metavar=kind.upper(),
             help=f"{kind}, by name or number, that may control the director besides root",
         )
+    logs.arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT."""
-    logging.basicConfig(format="uvs: %(message)s", level=logging.INFO)
+    logs.set_up(args.log_format)
     if args.driver not in DRIVERS:  # a default is not checked
         raise UserError(f"UVS_DRIVER is {' or '.join(DRIVERS)}, not {args.driver}", 2)
     if not 1 <= args.queues <= WORKERS_MAX:

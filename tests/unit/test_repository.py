@@ -16,7 +16,7 @@ C = sorted(p for p in ROOT.rglob("*.[ch]") if p.relative_to(ROOT).parts[0] in ("
 
 # A part may import from the layers before its own, and from itself.
 LAYERS = [
-    {"chores", "errors", "stdio", "systemd"},
+    {"chores", "errors", "logs", "stdio", "systemd"},
     {"engine"},
     {"ipvs"},
     {"config"},

@@ -44,3 +44,57 @@ def test_a_manager_that_does_not_read(tmp_path, monkeypatch):
             while True:
                 other.send(b"x")
         systemd.notify("STOPPING=1")
+
+
+@pytest.mark.parametrize(
+    ("usec", "pid", "seconds"),
+    [
+        (None, None, None),
+        ("30000000", None, 30.0),
+        ("30000000", "own", 30.0),
+        ("30000000", "1", None),  # meant for another process
+        ("0", None, None),
+        ("much", None, None),
+        ("30000000", "me", None),
+    ],
+)
+def test_is_this_process_watched(monkeypatch, usec, pid, seconds):
+    for name, value in (("USEC", usec), ("PID", str(os.getpid()) if pid == "own" else pid)):
+        monkeypatch.delenv(f"WATCHDOG_{name}", raising=False)
+        if value is not None:
+            monkeypatch.setenv(f"WATCHDOG_{name}", value)
+    assert systemd.watchdog_s() == seconds
+
+
+# What each thread has counted at each feeding, and is the watchdog told?
+FEEDINGS = [
+    ("no threads", [[], [], []], [True, True, True]),
+    ("all go round", [[1, 1], [2, 9], [3, 10]], [True, True, True]),
+    ("one stands still, then goes on", [[1, 1], [2, 1], [3, 1], [4, 2]], [True, False, False, True]),
+    ("each in turn, but none for long", [[1, 1], [2, 1], [2, 2], [3, 3]], [True, False, True, True]),
+]
+
+
+@pytest.mark.parametrize(("turns", "told"), [row[1:] for row in FEEDINGS], ids=[row[0] for row in FEEDINGS])
+def test_the_watchdog_is_fed_while_every_thread_goes_round(monkeypatch, turns, told):
+    heard = []
+    monkeypatch.setattr(systemd, "notify", lambda message, patience: heard.append(message))
+    left = iter(turns)
+    watchdog = systemd.Watchdog(30, lambda: next(left))
+    for expected in told:
+        watchdog.feed()
+        assert heard == ["WATCHDOG=1"] * expected
+        heard.clear()
+
+
+def test_a_thread_that_stands_still_is_told_of_once(monkeypatch, caplog):
+    monkeypatch.setattr(systemd, "notify", lambda message, patience: None)
+    now, turns = [0.0], [[5, 5]]
+    watchdog = systemd.Watchdog(20, lambda: turns[0], lambda: now[0])
+    assert watchdog.period == 5
+    for now[0] in range(0, 20, 5):
+        turns[0] = [int(now[0]), 5]
+        watchdog.feed()
+    assert [r.getMessage() for r in caplog.records] == [
+        "thread 1 of the queues has stood still for 10 s: the watchdog is told nothing more"
+    ]

@@ -177,6 +177,11 @@ class Worker:
         """There may be room before the hook path again."""
         lib.uvs_worker_kick(self._c)
 
+    @property
+    def turns(self) -> int:
+        """How often it went round, once a second at least: when this stands still it hangs."""
+        return lib.uvs_worker_turns(self._c)  # type: ignore[no-any-return]
+
     def close(self) -> None:
         """End the thread, after the batch that it has in hand."""
         if self._c is not None:

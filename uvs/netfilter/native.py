@@ -98,6 +98,10 @@ class NativeDriver:
         for worker in self._workers:
             worker.start()
 
+    def turns(self) -> list[int]:
+        """How often each thread went round, once a second at least."""
+        return [worker.turns for worker in self._workers]
+
     def fileno(self) -> int:
         """Readable while packets wait for `run`."""
         return self._wake

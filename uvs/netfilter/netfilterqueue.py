@@ -71,6 +71,10 @@ class NetfilterQueueDriver:
     def start(self) -> None:
         """Nothing is to begin: packets are taken by `run`."""
 
+    def turns(self) -> list[int]:
+        """No threads: packets are taken by `run`."""
+        return []
+
     def tick(self) -> None:
         """Nothing is refused here: what leaves does by `handle`."""
 
