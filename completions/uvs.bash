@@ -7,6 +7,7 @@ _uvs()
 	case $prev in
 	--driver) words='native netfilterqueue' ;;
 	--mode) words='nat dr tun' ;;
+	--log-format) words='text json' ;;
 	--tun-type) words='ipip gue gre' ;;
 	--proto) words='4 41 47 4,41 4,41,47' ;;
 	--hook) words='LOCAL_IN FORWARD LOCAL_OUT' ;;
@@ -25,7 +26,7 @@ _uvs()
 	[[ $command != lab ]] || ((COMP_CWORD == 2)) || command="lab ${COMP_WORDS[2]}"
 	case $command in
 	'') words='run lab walk decap sysctl top web flush exec doctor -h --help --version' ;;
-	run) words='--driver --queue-num --queues --busy-poll --conn-max --socket --state-dir --restore-at-boot --control-group --control-user' ;;
+	run) words='--driver --queue-num --queues --busy-poll --conn-max --socket --state-dir --restore-at-boot --control-group --control-user --log-format' ;;
 	lab) words='demo up down status exec send stop start mode arp capture link' ;;
 	'lab demo') words='--mode --tun-type -4 -6' ;;
 	'lab up') words='--mode --tun-type --servers --empty --no-offload --name' ;;

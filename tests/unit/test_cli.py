@@ -24,6 +24,7 @@ WRONG = [
     ("run --state-dir=", "--state-dir"),
     ("run --control-group no-such-group", "--control-group: there is no group 'no-such-group'"),
     ("run --control-user=", "--control-user: there is no user ''"),
+    ("run --log-format xml", "--log-format"),
     ("run extra", "extra"),
     ("lab", "ACTION"),
     ("lab nosuch", "nosuch"),
