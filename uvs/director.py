@@ -18,6 +18,7 @@ from uvs import __version__, host, successor
 from uvs.chores import every, in_slices, spare_collector
 from uvs.control import credentials, state
 from uvs.control.keeper import Keeper
+from uvs.control.layer_ops import LayerOps
 from uvs.control.paths import private_directory
 from uvs.control.server import Server
 from uvs.diverted import Diverted
@@ -30,6 +31,7 @@ from uvs.ipvs.services import Dest, Service
 from uvs.ipvs.skb import Hook, NetnsIpvs, Skb, Verdict
 from uvs.ipvs.spec import QueueRow
 from uvs.ipvs.unreachable import no_neighbour
+from uvs.layers import Layers
 from uvs.netfilter.diversion import Diversion
 from uvs.netfilter.driver import Marked, with_kernels
 from uvs.netfilter.native import NativeDriver, QueueSpec
@@ -174,8 +176,12 @@ class Director:
         host.read_settings(self.ipvs)
         # Once: source ports of gue tunnels and flow labels follow from it, a flow's must not change.
         self.ipvs.flow_seed = random.getrandbits(32)
+        self.layers = Layers(self.ipvs.services)
         saved = state.SavedTable(
-            self.saved_dir / "table", host.boot_id().hex(), restore_at_boot=self.restore_at_boot
+            self.saved_dir / "table",
+            host.boot_id().hex(),
+            restore_at_boot=self.restore_at_boot,
+            layers=self.layers,
         )
         self.keeper = Keeper(saved, self.ipvs)
         self._undo.callback(self.keeper.close)
@@ -185,8 +191,10 @@ class Director:
         self._open_driver(estate)
         self.ipvs.queues = self._queues
         self.ipvs.unresolved = egress.unresolved
-        self.server = Server(self.ipvs, self.socket_path, self._commit, self.access, self._refresh)
+        more = LayerOps(self.layers).ops()
+        self.server = Server(self.ipvs, self.socket_path, self._commit, self.access, self._handled, more)
         self.server.start(loop, estate.take_control())
+        self.layers.commit = self.server.commits.start
         self._undo.callback(self.server.close)
         estate.close()
         self.diversion = Diversion(self.queues, MARK, MARK, os.environ.get("UVS_BACKEND"))
@@ -320,6 +328,10 @@ class Director:
 
     # ---- control and time
 
+    def _handled(self) -> None:
+        self.layers.settle()
+        self._refresh()
+
     async def _commit(self) -> None:
         with _logged():
             await self.diversion.flushed()
@@ -347,6 +359,7 @@ class Director:
         host.read_settings(self.ipvs)
         in_slices(self.diverted.releasing())
         self._flushes = 0
+        self.layers.second()
         self.keeper.second()
         if self._rules is None or self._rules.done():
             self._rules = asyncio.get_running_loop().create_task(self._look_after_rules())

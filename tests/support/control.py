@@ -17,8 +17,10 @@ import pytest
 from support.world import World
 from uvs.control.client import Client
 from uvs.control.credentials import Access
+from uvs.control.layer_ops import LayerOps
 from uvs.control.server import Server
 from uvs.exec import library, with_shim
+from uvs.layers import Layers
 
 
 class Running:
@@ -30,7 +32,9 @@ class Running:
         self.path = str(directory / "control.sock")
         self.commits = 0
         self.on_commit: Callable[[], Awaitable[None] | None] = lambda: None
-        self.server = Server(self.ipvs, self.path, self._commit, access)
+        self.layers = Layers(self.ipvs.services)
+        more = LayerOps(self.layers).ops()
+        self.server = Server(self.ipvs, self.path, self._commit, access, self.layers.settle, more)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 

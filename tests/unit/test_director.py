@@ -21,7 +21,7 @@ def test_a_change_that_the_kernel_does_not_take_is_saved_and_acknowledged(caplog
     """`commit` raises nothing: the client, which waits for its answer, gets it."""
     director = Director(queue=0, socket_path="", state_dir=Path(), conn_max=1, access=Access())
     director.ipvs = SimpleNamespace()
-    director.keeper = Mock()
+    director.keeper, director.layers = Mock(), Mock()
 
     async def flushed():
         raise NetfilterError("cannot divert packets any longer: no")
@@ -40,7 +40,7 @@ def test_packets_that_the_queue_cut_are_counted_by_their_reason():
     director.diverted, director.diversion, director.driver = Mock(), Mock(), Mock()
     director.driver.counters.return_value = [{"cut": 1}, {"cut": 2}]
     director.diverted.releasing.return_value = ()
-    director.keeper = Mock()
+    director.keeper, director.layers = Mock(), Mock()
     director._rules = Mock(done=lambda: False)
     director._second()
     assert director.ipvs.why[Why.CUT] == 3
@@ -74,7 +74,7 @@ def test_a_flow_keeps_its_label_and_its_port():
     director.diverted, director.diversion, director.driver = Mock(), Mock(), Mock()
     director.driver.counters.return_value = []
     director.diverted.releasing.return_value = ()
-    director.keeper = Mock()
+    director.keeper, director.layers = Mock(), Mock()
     director._rules = Mock(done=lambda: False)
     director._second()
     assert director.ipvs.flow_seed == 7

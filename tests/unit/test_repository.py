@@ -19,6 +19,7 @@ LAYERS = [
     {"chores", "errors", "logs", "stdio", "systemd"},
     {"engine"},
     {"ipvs"},
+    {"layers"},
     {"config"},
     {"control", "egress", "netfilter"},
     {"health"},

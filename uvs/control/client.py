@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from uvs.control import extension, messages, netlink
 from uvs.control.connfilter import ConnFilter
@@ -23,6 +23,9 @@ from uvs.control.messages import Attr, Cmd, DestEntry, ServiceEntry, Stats
 from uvs.control.netlink import NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, Attrs
 from uvs.control.paths import check_socket, default_socket
 from uvs.ipvs.spec import DestSpec, IpvsError, QueueRow, ServiceKey, ServiceSpec
+
+if TYPE_CHECKING:
+    from uvs.layers import Health, ServerId
 
 GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 0x10, 3, 1, 2
 DATAGRAM_MAX = 1 << 20
@@ -350,6 +353,57 @@ class Client:
                 return []
             raise
         return [json.loads(netlink.attributes(body)[extension.Attr.JSON]) for body in found]
+
+    def set_health(self, service: ServiceKey, server: ServerId, health: Health | None) -> None:
+        """What checks say of a server, in the table or not; None: it is not checked (any more)."""
+        from uvs.control import rows  # what few programs need
+
+        told = None if health is None else rows.health_row(health)
+        self._layer(extension.Cmd.SET_HEALTH, service, server=server, health=told)
+
+    def set_fallback(self, service: ServiceKey, dest: DestSpec | None) -> None:
+        """The server of last resort, in the table while it is set. EEXIST: it is a server of the service."""
+        from uvs.control import rows
+
+        told = None if dest is None else rows.dest_row(dest)
+        self._layer(extension.Cmd.SET_FALLBACK, service, dest=told)
+
+    def get_health(self) -> list[dict[str, Any]]:
+        """Every server and what lies over it: rows as in docs/reference/control-protocol.md, GET_HEALTH."""
+        return list(self._objects(extension.Cmd.GET_HEALTH))
+
+    def drain(
+        self, service: ServiceKey, server: ServerId, deadline: float | None = None, cancel: bool = False
+    ) -> None:
+        """Take a server out gently, `deadline` seconds from now at the latest; or cancel that.
+
+        ESRCH no such service; ENOENT no such server, or it is not being drained.
+        """
+        self._layer(extension.Cmd.DRAIN, service, server=server, deadline=deadline, cancel=cancel)
+
+    def reload(self) -> dict[str, Any]:
+        """Converge to the configuration as it is now; `faults`, `changes`. ENOENT: there is none."""
+        (attrs,) = self._uvs(extension.Cmd.RELOAD)
+        answer: dict[str, Any] = json.loads(attrs[extension.Attr.JSON])
+        return answer
+
+    def diff(self) -> list[dict[str, Any]]:
+        """What `reload` would do, or the faults that hinder it: a row each. ENOENT: no configuration."""
+        return list(self._objects(extension.Cmd.DIFF))
+
+    def _layer(
+        self, command: int, service: ServiceKey, server: ServerId | None = None, **what: object
+    ) -> None:
+        from uvs.control import rows
+        from uvs.layers import text
+
+        if server is not None:
+            what["server"] = text(server)
+        self._uvs(command, extension.json_text({"service": rows.service_text(service), **what}))
+
+    def _objects(self, command: int) -> Iterator[dict[str, Any]]:
+        for body in self._uvs_dump(command):
+            yield json.loads(netlink.attributes(body)[extension.Attr.JSON])
 
     def total(self) -> tuple[Stats, str]:
         """Counters of everything, and the table's figures as JSON text."""

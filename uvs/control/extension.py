@@ -6,6 +6,7 @@ Sysctls, the connection table, counters by reason, walks. Described in docs/refe
 from __future__ import annotations
 
 import enum
+import json
 from struct import Struct
 from typing import NamedTuple
 
@@ -31,6 +32,12 @@ class Cmd(enum.IntEnum):
     GET_SOCKOPT = 10
     FLUSH_CONNS = 11
     GET_QUEUES = 12
+    SET_HEALTH = 16
+    SET_FALLBACK = 17
+    GET_HEALTH = 18
+    DRAIN = 19
+    RELOAD = 20
+    DIFF = 21
 
 
 class Attr(enum.IntEnum):
@@ -142,6 +149,11 @@ def parse_count(payload: bytes) -> int:
         raise ValueError("a COUNT attribute is short")
     number: int = _U64.unpack_from(payload)[0]
     return number
+
+
+def json_text(value: object) -> bytes:
+    """The JSON attribute."""
+    return attribute(Attr.JSON, json.dumps(value, separators=(",", ":")).encode())
 
 
 def sockopt(option: int, size: int, data: bytes) -> bytes:

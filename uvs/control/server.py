@@ -18,11 +18,11 @@ import socket
 import stat
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from uvs.control.commits import Commits
 from uvs.control.credentials import Access, Peer, peer
-from uvs.control.genetlink import PAUSE, Answer, Dispatcher, log
+from uvs.control.genetlink import PAUSE, Answer, Dispatcher, Op, log
 from uvs.control.ipvs_family import IpvsFamily
 from uvs.control.limits import Places, Seldom, Turns, room
 from uvs.control.paths import check_socket, private_directory, usual_socket
@@ -233,7 +233,8 @@ class Server:
     """Listens for control clients of one director.
 
     `commit` is awaited after every burst of requests that changed something, before they are
-    acknowledged. `handled` is called after every burst, before any of it is answered.
+    acknowledged. `handled` is called after every burst, before any of it is answered. `more` are commands
+    of the family UVS that others do (`layer_ops`).
     """
 
     def __init__(
@@ -243,6 +244,7 @@ class Server:
         commit: Callable[[], Awaitable[None]],
         access: Access | None = None,
         handled: Callable[[], None] = lambda: None,
+        more: Mapping[int, Op] | None = None,
     ) -> None:
         self.path, self.handled = path, handled
         self.access = access or Access()
@@ -250,7 +252,7 @@ class Server:
         self.held: set[Client] = set()  # whose answers wait for a commit
         self.leaving = False  # no request is taken any more: commit would follow commit
         self.dispatcher = Dispatcher(
-            [IpvsFamily(ipvs.services, ipvs.table).family(), UvsFamily(ipvs).family()]
+            [IpvsFamily(ipvs.services, ipvs.table).family(), UvsFamily(ipvs, more).family()]
         )
         self.clients: dict[int, Client] = {}
         self.places = Places(room())

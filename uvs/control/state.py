@@ -13,14 +13,18 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from uvs.control import stateformat
 from uvs.control.ipvs_family import set_timeouts, timeouts
-from uvs.control.stateformat import DamagedError, Header, Replay, Saved, VersionError
+from uvs.control.rows import DamagedError
+from uvs.control.stateformat import Header, Replay, Saved, VersionError
 from uvs.ipvs import scheduling
 from uvs.ipvs.services import Dest, Service
 from uvs.ipvs.skb import NetnsIpvs
+from uvs.ipvs.spec import ServiceKey
+from uvs.layers import Layers, ServerId
 
 JOURNAL_MIN = 10_000  # lines: half a second of a restart
 STEP = 200  # lines of a table written at once, while packets wait
@@ -52,11 +56,22 @@ class SavedTable:
     number: one that belongs to an older table is never read.
     """
 
-    def __init__(self, path: Path | str, boot: str = "", *, restore_at_boot: bool = False) -> None:
-        """`boot`: the kernel's boot id; a table of another boot comes back only if `restore_at_boot`."""
+    def __init__(
+        self,
+        path: Path | str,
+        boot: str = "",
+        *,
+        restore_at_boot: bool = False,
+        layers: Layers | None = None,
+    ) -> None:
+        """`boot`: the kernel's boot id; a table of another boot comes back only if `restore_at_boot`.
+
+        `layers`: what lies over the weights, saved with the table.
+        """
         self.path = Path(path)
         self.boot = boot
         self.restore_at_boot = restore_at_boot
+        self.layers = layers
         self._changes: list[bytes] = []
         self._settings = b""
         self._journal: int | None = None  # descriptor; None: the next save writes all of it
@@ -166,7 +181,7 @@ class SavedTable:
         if self._journal is not None:
             self.save(ipvs)
         number = max([self._number, *self._journals()]) + 1
-        saved = stateformat.capture(ipvs)
+        saved = stateformat.capture(ipvs, self.layers)
         journal = os.open(
             self._numbered(number), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
         )
@@ -194,6 +209,15 @@ class SavedTable:
         """An observer of the services."""
         if event != "gone_dest":
             self._changes.append(stateformat.change(event, svc, dest))
+
+    def _layer_changed(self, key: ServiceKey, server: ServerId | None) -> None:
+        """An observer of the layers."""
+        assert self.layers is not None
+        self._changes.append(
+            stateformat.fallback(key, self.layers.fallback(key))
+            if server is None
+            else stateformat.layer(key, server, self.layers.of(key, server))
+        )
 
     # ---- restoring
 
@@ -266,7 +290,12 @@ class SavedTable:
             messages.append(self._set_aside(found))
         saved, header = found.saved, found.header
         if header is not None and header.boot != self.boot and not self.restore_at_boot:
-            if saved.services or saved.sysctls or saved.timeouts not in ((0, 0, 0), timeouts(ipvs.table)):
+            if (
+                saved.services
+                or saved.sysctls
+                or saved.layers
+                or saved.timeouts not in ((0, 0, 0), timeouts(ipvs.table))
+            ):
                 messages.append(self._keep_for_later(saved, header.boot))
             saved = Saved()
         elif header is not None and header.journal and header.boot == self.boot and found.whole:
@@ -274,10 +303,16 @@ class SavedTable:
         messages += self._put_back(saved, ipvs)
         self._settings = stateformat.settings(ipvs) if self._journal is not None else b""
         ipvs.services.observers.append(self._changed)
+        if self.layers is not None:
+            self.layers.observers.append(self._layer_changed)
         return messages
 
     def _put_back(self, saved: Saved, ipvs: NetnsIpvs) -> Iterator[str]:
-        ipvs.services.attach(saved.services)
+        attach = partial(ipvs.services.attach, saved.services)
+        if self.layers is not None:
+            self.layers.restore(saved.layers, saved.fallbacks, attach)
+        else:
+            attach()
         set_timeouts(ipvs.table, *saved.timeouts)
         for name, value in saved.sysctls.items():
             try:

@@ -15,16 +15,28 @@ from typing import Any
 from zlib import crc32
 
 from uvs.control.ipvs_family import TIMEOUT_MAX, timeouts
+from uvs.control.rows import (
+    U16,
+    U32,
+    DamagedError,
+    address,
+    dest_row,
+    layer_row,
+    member,
+    number,
+    read_dest,
+    read_layer,
+    server_id,
+)
 from uvs.engine.core import AF_INET, AF_INET6
+from uvs.ipvs.ipproto import IPPROTO_TCP
 from uvs.ipvs.services import Dest, Service
 from uvs.ipvs.skb import NetnsIpvs
 from uvs.ipvs.spec import DestSpec, ServiceKey, ServiceSpec
+from uvs.layers import Layer, Layers, ServerId
+from uvs.layers import text as server_text
 
 VERSION = 1
-
-
-class DamagedError(ValueError):
-    """A line is not what was written, or does not fit; the text says why."""
 
 
 class VersionError(ValueError):
@@ -42,6 +54,8 @@ class Saved:
     services: list[tuple[ServiceSpec, list[DestSpec]]] = field(default_factory=list)
     timeouts: tuple[int, int, int] = (0, 0, 0)  # seconds; 0 leaves the default
     sysctls: dict[str, str] = field(default_factory=dict)
+    layers: dict[tuple[ServiceKey, ServerId], Layer] = field(default_factory=dict)
+    fallbacks: dict[ServiceKey, DestSpec] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -87,16 +101,34 @@ def change(event: str, svc: Service, dest: Dest | None) -> bytes:
     return _change(event, svc.spec, None if dest is None else dest.spec)
 
 
-def capture(ipvs: NetnsIpvs) -> Saved:
+def layer(key: ServiceKey, server: ServerId, over: Layer) -> bytes:
+    """What lies over a server now."""
+    return line(["layer", _lookup(key), server_text(server), layer_row(over)])
+
+
+def fallback(key: ServiceKey, spec: DestSpec | None) -> bytes:
+    """A service's fallback server that is set, or None."""
+    return line(["fallback", _lookup(key), None if spec is None else dest_row(spec)])
+
+
+def capture(ipvs: NetnsIpvs, layers: Layers | None = None) -> Saved:
     """A director's table at this moment: specs are replaced, never changed, so that this is quick."""
     services = [(svc.spec, [dest.spec for dest in svc.dests]) for svc in ipvs.services]
-    return Saved(services, timeouts(ipvs.table), ipvs.sysctl.changed())
+    saved = Saved(services, timeouts(ipvs.table), ipvs.sysctl.changed())
+    if layers is not None:
+        saved.layers = {(key, server): over for key, server, over in layers.every()}
+        saved.fallbacks = dict(layers.fallbacks())
+    return saved
 
 
 def lines(saved: Saved, journal: int, boot: str) -> Iterator[bytes]:
     """A table, line by line; `journal` and `boot` as in its Header."""
-    yield header(Header(journal, boot, 2 + saved.size))
+    yield header(Header(journal, boot, 2 + saved.size + len(saved.layers) + len(saved.fallbacks)))
     yield _settings(saved.timeouts, saved.sysctls)
+    for (key, server), over in saved.layers.items():
+        yield layer(key, server, over)
+    for key, spec_ in saved.fallbacks.items():
+        yield fallback(key, spec_)
     for spec, dests in saved.services:
         yield _change("add_service", spec, None)
         for dest in reversed(dests):
@@ -110,7 +142,7 @@ def _settings(times: tuple[int, int, int], sysctls: dict[str, str]) -> bytes:
 def _change(event: str, spec: ServiceSpec, dest: DestSpec | None) -> bytes:
     key = _lookup(spec.key)
     if dest is not None:
-        return line([event, key, _dest(dest)])
+        return line([event, key, dest_row(dest)])
     return line([event, key] if event == "del_service" else [event, key, _service(spec)])
 
 
@@ -138,20 +170,6 @@ def _service(spec: ServiceSpec) -> dict[str, Any]:
     }
 
 
-_OPTIONAL = ("u_threshold", "l_threshold", "tun_type", "tun_port", "tun_flags")  # of a destination
-
-
-def _dest(spec: DestSpec) -> dict[str, Any]:
-    row = {
-        "family": spec.af,
-        "address": socket.inet_ntop(spec.af, spec.addr),
-        "port": spec.port,
-        "method": spec.fwd,
-        "weight": spec.weight,
-    }
-    return row | {name: value for name in _OPTIONAL if (value := getattr(spec, name))}
-
-
 # ---------------------------------------------------------------- reading
 
 
@@ -169,11 +187,11 @@ def read_line(text: bytes) -> Any:
 def read_header(text: bytes) -> Header:
     """A table's first line. DamagedError, VersionError."""
     row = read_line(text)
-    version = _number(row, "uvs", 1 << 62)
+    version = number(row, "uvs", 1 << 62)
     if version != VERSION:
         raise VersionError(version)
     high = 1 << 62
-    return Header(_number(row, "journal", high), _member(row, "boot", str), _number(row, "lines", high))
+    return Header(number(row, "journal", high), member(row, "boot", str), number(row, "lines", high))
 
 
 class Replay:
@@ -183,12 +201,14 @@ class Replay:
         self._services: dict[_Lookup, tuple[ServiceSpec, dict[tuple[int, bytes, int], DestSpec]]] = {}
         self._timeouts = (0, 0, 0)
         self._sysctls: dict[str, str] = {}
+        self._layers: dict[tuple[ServiceKey, ServerId], Layer] = {}
+        self._fallbacks: dict[ServiceKey, DestSpec] = {}
 
     @property
     def saved(self) -> Saved:
         """What has come of it."""
         services = [(spec, list(reversed(dests.values()))) for spec, dests in self._services.values()]
-        return Saved(services, self._timeouts, self._sysctls)
+        return Saved(services, self._timeouts, self._sysctls, dict(self._layers), dict(self._fallbacks))
 
     def redo(self, row: Any) -> None:
         """One line. DamagedError."""
@@ -196,7 +216,10 @@ class Replay:
             self._timeouts, self._sysctls = _read_settings(row)
             return
         try:
-            self._redo(*row)
+            if row[:1] in (["layer"], ["fallback"]):
+                self._redo_layer(*row)
+            else:
+                self._redo(*row)
         except (TypeError, KeyError, ValueError) as e:
             if isinstance(e, DamagedError):
                 raise
@@ -214,7 +237,7 @@ class Replay:
             case "del_service":
                 del services[lookup]
             case "add_dest" | "edit_dest" | "del_dest":
-                dest = _read_dest(row)
+                dest = read_dest(row)
                 name = dest.af, dest.addr, dest.port
                 dests = services[lookup][1]
                 if (name in dests) == (event == "add_dest"):
@@ -226,6 +249,30 @@ class Replay:
             case _:
                 raise DamagedError(f"no such change: {event!r:.40}")
 
+    def _redo_layer(self, event: str, lookup: list[Any], *rest: Any) -> None:
+        key = _key(lookup)
+        if event == "layer":
+            server, row = rest
+            self._layers.pop((key, server_id(server)), None)
+            if row is not None:
+                self._layers[key, server_id(server)] = read_layer(row)
+        else:
+            self._fallbacks.pop(key, None)
+            if rest[0] is not None:
+                self._fallbacks[key] = read_dest(rest[0])
+
+
+def _key(lookup: list[Any]) -> ServiceKey:
+    """The service of a KEY, which need not be in the table."""
+    af, protocol, addr, port, fwmark = lookup
+    packed = bytes.fromhex(addr) or bytes(4 if af == AF_INET else 16)
+    if len(packed) != {AF_INET: 4, AF_INET6: 16}.get(af):
+        raise DamagedError(f"no address of its family: {addr!r:.40}")
+    row = {"protocol": protocol or IPPROTO_TCP, "port": port, "fwmark": fwmark}
+    return ServiceKey(
+        af, number(row, "protocol", U16), packed, number(row, "port", U16), number(row, "fwmark", U32)
+    )
+
 
 def replay(texts: Iterable[bytes]) -> Saved:
     """The table that lines (after the first) tell of, without a fault in them. DamagedError."""
@@ -236,63 +283,25 @@ def replay(texts: Iterable[bytes]) -> Saved:
 
 
 def _read_settings(row: Any) -> tuple[tuple[int, int, int], dict[str, str]]:
-    times = _member(row, "timeouts", list)
+    times = member(row, "timeouts", list)
     if len(times) != 3 or not all(type(n) is int and 0 <= n <= TIMEOUT_MAX for n in times):
         raise DamagedError("timeouts are not three numbers of seconds")
-    sysctls = _member(row, "sysctls", dict)
+    sysctls = member(row, "sysctls", dict)
     if not all(isinstance(value, str) for value in sysctls.values()):
         raise DamagedError("a sysctl is no text")
     return (times[0], times[1], times[2]), sysctls
 
 
-def _member(row: Any, name: str, kind: type) -> Any:
-    if not isinstance(row, dict) or type(row.get(name)) is not kind:
-        raise DamagedError(f"{name} is missing or no {kind.__name__}")
-    return row[name]
-
-
-def _number(row: Any, name: str, high: int) -> int:
-    value: int = _member(row, name, int)
-    if not 0 <= value <= high:
-        raise DamagedError(f"{name} is out of range: {value}")
-    return value
-
-
-def _address(row: Any) -> tuple[int, bytes]:
-    af = _number(row, "family", AF_INET6)
-    if af not in (AF_INET, AF_INET6):
-        raise DamagedError(f"family is neither {AF_INET} nor {AF_INET6}")
-    text = _member(row, "address", str)
-    try:
-        return af, socket.inet_pton(af, text)
-    except (OSError, ValueError):
-        raise DamagedError(f"no address of its family: {text!r}") from None
-
-
-_U8, _U16, _U32 = 0xFF, 0xFFFF, 0xFFFFFFFF
-
-
 def _read_service(row: Any) -> ServiceSpec:
-    af, addr = _address(row)
+    af, addr = address(row)
     key = ServiceKey(
-        af, _number(row, "protocol", _U16), addr, _number(row, "port", _U16), _number(row, "fwmark", _U32)
+        af, number(row, "protocol", U16), addr, number(row, "port", U16), number(row, "fwmark", U32)
     )
     return ServiceSpec(
         key,
-        _member(row, "scheduler", str),
-        _number(row, "flags", _U32),
-        _number(row, "timeout", _U32),
-        _number(row, "netmask", _U32),
-        _member(row, "pe", str),
+        member(row, "scheduler", str),
+        number(row, "flags", U32),
+        number(row, "timeout", U32),
+        number(row, "netmask", U32),
+        member(row, "pe", str),
     )
-
-
-def _read_dest(row: Any) -> DestSpec:
-    af, addr = _address(row)
-    spec = DestSpec(
-        af, addr, _number(row, "port", _U16), _number(row, "method", 7), _number(row, "weight", 0x7FFFFFFF)
-    )
-    for name, high in zip(_OPTIONAL, (_U32, _U32, _U8, _U16, _U16), strict=True):
-        if name in row:
-            setattr(spec, name, _number(row, name, high))
-    return spec

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import errno
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from uvs.control import connfilter, extension, messages, proctext
 from uvs.control.connfilter import ConnFilter
@@ -28,8 +27,10 @@ CONNS_PER_TURN = 512  # looked at before others may go first
 class UvsFamily:
     """The family UVS over one director."""
 
-    def __init__(self, ipvs: NetnsIpvs) -> None:
+    def __init__(self, ipvs: NetnsIpvs, more: Mapping[int, Op] | None = None) -> None:
+        """`more`: commands that others do."""
         self.ipvs = ipvs
+        self.more = more or {}
         self.sockopt = Sockopt(ipvs.services, ipvs.table)
 
     def family(self) -> Family:
@@ -53,7 +54,7 @@ class UvsFamily:
             extension.FAMILY_NAME,
             extension.VERSION,
             max(Attr),
-            {int(cmd): op for cmd, op in ops.items()},
+            {int(cmd): op for cmd, op in ops.items()} | dict(self.more),
         )
 
     # ---- sysctls
@@ -148,12 +149,12 @@ class UvsFamily:
         _, stats64 = messages.stats_nests(stats(self.ipvs.services.total))
         waiting, waited = self.ipvs.unresolved()
         table = self.ipvs.table.info() | {"waiting": waiting, "waited": waited}
-        return Cmd.GET_TOTAL, attribute(Attr.STATS64, stats64) + _json(table)
+        return Cmd.GET_TOTAL, attribute(Attr.STATS64, stats64) + extension.json_text(table)
 
     def get_queues(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
         """What each queue has counted, a message for each."""
         for row in self.ipvs.queues():
-            yield Cmd.GET_QUEUES, _json(row)
+            yield Cmd.GET_QUEUES, extension.json_text(row)
 
     # ---- walks
 
@@ -170,7 +171,10 @@ class UvsFamily:
         for _ in range(len(walks)):
             if not walks:
                 return
-            yield Cmd.GET_WALKS, _json(walks.popleft().to_json(WALK_SNAP, WALK_SENT))
+            yield (
+                Cmd.GET_WALKS,
+                extension.json_text(walks.popleft().to_json(WALK_SNAP, WALK_SENT)),
+            )
 
     # ---- what unmodified programs use besides netlink
 
@@ -196,10 +200,6 @@ class UvsFamily:
         data = self.sockopt.get(*_sockopt(attrs))
         starts = range(0, len(data), DATA_PER_MESSAGE)
         return ((Cmd.GET_SOCKOPT, attribute(Attr.DATA, data[at : at + DATA_PER_MESSAGE])) for at in starts)
-
-
-def _json(value: object) -> bytes:
-    return attribute(Attr.JSON, json.dumps(value).encode())
 
 
 def _sockopt(attrs: Attrs) -> tuple[int, int, bytes]:

@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from uvs.engine.core import (
-    AF_INET,
-    AF_INET6,
-    TUN_GUE,
     ConnFlag,
     DestFlag,
     DestRecord,
@@ -20,6 +17,7 @@ from uvs.engine.core import (
     Table,
 )
 from uvs.ipvs import pe, plain, scheduling
+from uvs.ipvs.allowed import check_dest, check_service
 from uvs.ipvs.estimator import Estimator, Rows
 from uvs.ipvs.ipproto import IPPROTO_TCP, IPPROTO_UDP
 from uvs.ipvs.route import Routes
@@ -115,6 +113,7 @@ class Service:
 
 
 Observer = Callable[[str, Service, Dest | None], None]
+Weigh = Callable[[ServiceKey, DestSpec], int]
 
 
 class Services:
@@ -131,6 +130,7 @@ class Services:
         self.clock = clock
         self.sysctl = sysctl
         self.observers: list[Observer] = []
+        self.weigh: Weigh = lambda key, spec: spec.weight  # the effective weight of a server
         self.rows = Rows(clock())
         self.total = Estimator(table.total.stats)
         self.rows.add(self.total, table.total)
@@ -194,7 +194,7 @@ class Services:
         """ip_vs_add_service. Errors: EEXIST, ENOENT (scheduler, engine), EINVAL (IPv6 prefix), ENOMEM."""
         if spec.key.lookup in self._services:
             raise IpvsError(errno.EEXIST, "service exists")
-        self._check(spec)
+        check_service(spec)
         rec = self.table.service_new()
         if rec is None:
             raise IpvsError(errno.ENOMEM, "the table is full: raise conn_max")
@@ -220,16 +220,6 @@ class Services:
             self.ftp_services += by * (svc.key.port == FTPPORT)
             self.port0_services += by * (svc.key.port == 0)
 
-    def _check(self, spec: ServiceSpec) -> None:
-        if spec.key.protocol > 0xFF:  # ip_vs takes it, but no packet has one
-            raise IpvsError(errno.EINVAL, "a protocol has 8 bits")
-        if spec.sched_name != "none" and scheduling.find(spec.sched_name) is None:
-            raise IpvsError(errno.ENOENT, f"no scheduler {spec.sched_name!r}")
-        if spec.pe_name and pe.find(spec.pe_name) is None:
-            raise IpvsError(errno.ENOENT, f"no persistence engine {spec.pe_name!r}")
-        if spec.key.af == AF_INET6 and not 1 <= spec.netmask <= 128:
-            raise IpvsError(errno.EINVAL, "IPv6 prefix length must be 1..128")
-
     def _scheduler(self, svc: Service, name: str) -> scheduling.Scheduler | None:
         cls = scheduling.find(name)
         return cls(svc, self.clock, self.sysctl) if cls else None
@@ -241,7 +231,7 @@ class Services:
     def edit_service(self, spec: ServiceSpec) -> Service:
         """ip_vs_edit_service: scheduler, flags, timeout, netmask. The same scheduler keeps its state."""
         svc = self.get(spec.key)
-        self._check(spec)
+        check_service(spec)
         before = svc.scheduler  # what it keeps is the engine's until another is published
         if spec.sched_name != svc.spec.sched_name:
             svc.scheduler = self._scheduler(svc, spec.sched_name)
@@ -315,7 +305,7 @@ class Services:
     def add_dest(self, key: ServiceKey, spec: DestSpec) -> Dest:
         """ip_vs_add_dest; a deleted one of the same identity is revived with its connections."""
         svc = self.get(key)
-        self._check_dest(svc, spec)
+        check_dest(svc.key, spec)
         if svc.dest(spec.af, spec.addr, spec.port):
             raise IpvsError(errno.EEXIST, "destination exists")
         dest = self._revive(svc, spec)
@@ -346,7 +336,7 @@ class Services:
     def edit_dest(self, key: ServiceKey, spec: DestSpec) -> Dest:
         """ip_vs_edit_dest: weight, method, tunnel, thresholds; running connections keep their method."""
         svc = self.get(key)
-        self._check_dest(svc, spec)
+        check_dest(svc.key, spec)
         dest = self._dest(svc, spec)
         old = dest.spec
         if (spec.fwd, spec.tun_type, spec.tun_port) != (old.fwd, old.tun_type, old.tun_port):
@@ -375,16 +365,6 @@ class Services:
             raise IpvsError(errno.ENOENT, "no such destination")
         return dest
 
-    def _check_dest(self, svc: Service, spec: DestSpec) -> None:
-        if spec.af not in (AF_INET, AF_INET6):
-            raise IpvsError(errno.EAFNOSUPPORT, "address family")
-        if spec.af != svc.key.af and spec.fwd != ConnFlag.TUNNEL:
-            raise IpvsError(errno.EINVAL, "another address family only by tunnelling")
-        if spec.weight < 0 or spec.l_threshold > spec.u_threshold:
-            raise IpvsError(errno.ERANGE, "weight or thresholds out of range")
-        if spec.tun_type == TUN_GUE and not spec.tun_port:
-            raise IpvsError(errno.EINVAL, "a gue tunnel needs a port")
-
     def _update_dest(self, dest: Dest, spec: DestSpec) -> None:
         """__ip_vs_update_dest."""
         rec, key = dest.rec, dest.svc.key
@@ -399,11 +379,19 @@ class Services:
         rec.tun_type, rec.tun_port, rec.tun_flags = spec.tun_type, spec.tun_port, spec.tun_flags & 0xFF
         rec.u_threshold, rec.l_threshold = spec.u_threshold, spec.l_threshold
         rec.overload()
-        rec.weight = spec.weight
-        if spec.weight:
-            rec.last_weight = spec.weight
+        rec.weight = self.weigh(key, spec)
+        rec.last_weight = rec.weight or rec.last_weight or spec.weight
         rec.route = 0
         dest.spec = spec
+
+    def reweigh(self, dest: Dest) -> None:
+        """Its effective weight is what `weigh` makes of the configured one now: no change of the table."""
+        weight = self.weigh(dest.svc.key, dest.spec)
+        if weight != dest.rec.weight:
+            dest.rec.weight = weight
+            dest.rec.last_weight = weight or dest.rec.last_weight
+            if dest.svc.scheduler:
+                dest.svc.scheduler.upd_dest(dest)
 
     # ---- after a restart
 

@@ -7,7 +7,8 @@ import pytest
 from support.world import packed
 
 from uvs.control import stateformat
-from uvs.control.stateformat import DamagedError, Header, Replay, Saved, VersionError
+from uvs.control.rows import DamagedError, dest_row
+from uvs.control.stateformat import Header, Replay, Saved, VersionError
 from uvs.ipvs.spec import DestSpec, ServiceKey, ServiceSpec
 
 KEY = ServiceKey(2, 6, packed("10.0.0.1"), 80)
@@ -72,7 +73,7 @@ def test_what_is_no_header(row):
         stateformat.read_header(stateformat.line(row)[:-1])
 
 
-ROW, SERVER = stateformat._service(SERVICE), stateformat._dest(DEST)
+ROW, SERVER = stateformat._service(SERVICE), dest_row(DEST)
 NAME = [2, 6, "0a000001", 80, 0]
 UNFIT = [
     ("nothing", []),
