@@ -11,7 +11,7 @@ _uvs()
 	--tun-type) words='ipip gue gre' ;;
 	--proto) words='4 41 47 4,41 4,41,47' ;;
 	--hook) words='LOCAL_IN FORWARD LOCAL_OUT' ;;
-	--services | --pcap | --write) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+	--services | --pcap | --write | --textfile) COMPREPLY=($(compgen -f -- "$cur")); return ;;
 	--socket) COMPREPLY=($(compgen -f -- "$cur")); return ;;
 	--control-group) COMPREPLY=($(compgen -g -- "$cur")); return ;;
 	--control-user) COMPREPLY=($(compgen -u -- "$cur")); return ;;
@@ -25,7 +25,7 @@ _uvs()
 	((COMP_CWORD > 1)) || command=
 	[[ $command != lab ]] || ((COMP_CWORD == 2)) || command="lab ${COMP_WORDS[2]}"
 	case $command in
-	'') words='run lab walk decap sysctl top web flush exec doctor -h --help --version' ;;
+	'') words='run lab walk decap sysctl top web metrics flush exec doctor -h --help --version' ;;
 	run) words='--driver --queue-num --queues --busy-poll --conn-max --socket --state-dir --restore-at-boot --control-group --control-user --log-format' ;;
 	lab) words='demo up down status exec send stop start mode arp capture link' ;;
 	'lab demo') words='--mode --tun-type -4 -6' ;;
@@ -45,6 +45,7 @@ _uvs()
 	sysctl) words='-a --all -n --values -N --names -q --quiet -e --ignore -w --write -v --verbose' ;;
 	top) words='--interval --once --json' ;;
 	web) words='--listen --no-key' ;;
+	metrics) words='--listen --textfile --log-format' ;;
 	flush) words='-t --tcp-service -u --udp-service --sctp-service -f --fwmark-service -6 --ipv6 -r --server -c --client
 		--client-port --all -n --dry-run --json' ;;
 	exec) words='--timeout --restart' ;;

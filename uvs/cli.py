@@ -21,6 +21,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "exec": ("uvs.exec", "run ipvsadm, keepalived, ldirectord... unmodified against the director"),
     "top": ("uvs.top.command", "rates and connections of services and servers, drops and why, live"),
     "web": ("uvs.web.command", "a page that shows the hook path: packets on their way, why, and the tables"),
+    "metrics": (
+        "uvs.metrics.command",
+        "what the director counts, for Prometheus: node_exporter's ipvs names and more",
+    ),
     "flush": ("uvs.flush", "drop chosen connections: of a service, a real server, a client"),
     "doctor": ("uvs.doctor", "what this machine lacks or has set wrongly, and what mends it"),
 }

@@ -26,9 +26,9 @@ LAYERS = [
     {"adm"},
     {"walk"},  # reads services as uvsadm does
     {"decap", "exec", "lab"},  # clients of control, of egress's netlink, of the walk's text
-    {"diverted", "doctor", "flush", "host", "successor", "top"},
+    {"diverted", "doctor", "flush", "host", "listen", "successor", "top"},
     {"director", "web"},  # asks as top does
-    {"run"},
+    {"metrics", "run"},
     {"cli"},
 ]
 IO = {"asyncio", "ctypes", "fcntl", "mmap", "netfilterqueue", "os", "pyroute2", "select", "selectors", "signal",

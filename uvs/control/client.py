@@ -47,6 +47,13 @@ class Timeouts(NamedTuple):
     udp: int
 
 
+class About(NamedTuple):
+    """A director's version, and when it began to serve, in seconds since 1970; of an older one: nothing."""
+
+    version: str
+    started: int
+
+
 # A change may wait in the director for a firewall's programs and for the lock that they share.
 TIMEOUT_S = 20.0
 
@@ -409,6 +416,13 @@ class Client:
         """Counters of everything, and the table's figures as JSON text."""
         (attrs,) = self._uvs(extension.Cmd.GET_TOTAL)
         return messages.parse_stats(attrs, extension.Attr.STATS64), attrs[extension.Attr.JSON].decode()
+
+    def about(self) -> About:
+        """Which director this is."""
+        (attrs,) = self._uvs(extension.Cmd.GET_TOTAL)
+        if extension.Attr.VALUE not in attrs:
+            return About("", 0)
+        return About(_value(attrs), extension.parse_count(attrs[extension.Attr.COUNT]))
 
     def record(self, count: int) -> None:
         """Record the walks of the next `count` packets."""

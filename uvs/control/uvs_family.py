@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Iterator, Mapping
 
+from uvs import __version__
 from uvs.control import connfilter, extension, messages, proctext
 from uvs.control.connfilter import ConnFilter
 from uvs.control.extension import Attr, Cmd, ConnEntry
@@ -31,6 +33,7 @@ class UvsFamily:
         """`more`: commands that others do."""
         self.ipvs = ipvs
         self.more = more or {}
+        self.started = int(time.time())
         self.sockopt = Sockopt(ipvs.services, ipvs.table)
 
     def family(self) -> Family:
@@ -145,11 +148,12 @@ class UvsFamily:
             yield Cmd.GET_COUNTERS, extension.name(why.label) + extension.count(self.ipvs.why[why])
 
     def get_total(self, payload: bytes, attrs: Attrs) -> Reply:
-        """Counters and rates of everything (ip_vs_stats), and the table's own figures."""
+        """Counters and rates of everything (ip_vs_stats), and the table's own figures; who tells it."""
         _, stats64 = messages.stats_nests(stats(self.ipvs.services.total))
         waiting, waited = self.ipvs.unresolved()
         table = self.ipvs.table.info() | {"waiting": waiting, "waited": waited}
-        return Cmd.GET_TOTAL, attribute(Attr.STATS64, stats64) + extension.json_text(table)
+        who = extension.value(__version__) + extension.count(self.started)
+        return Cmd.GET_TOTAL, attribute(Attr.STATS64, stats64) + extension.json_text(table) + who
 
     def get_queues(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
         """What each queue has counted, a message for each."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import ipaddress
 import secrets
 import socket
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from uvs.control.client import Unreachable
 from uvs.errors import UserError
 from uvs.ipvs.spec import IpvsError
+from uvs.listen import bound, endpoint, url
 from uvs.top.command import explain
 from uvs.web import recorded
 from uvs.web.live import Director, Live
@@ -52,29 +52,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Serve the page until told to stop. UserError: no director, bad walks, a port that is taken."""
-    address, port = endpoint(args.listen)
+    address, port = endpoint(args.listen, f"{ADDRESS}:{PORT}")
     check_extra()
     source = source_of(args.walks)
     sock = bound(address, port)
     key = "" if args.no_key else secrets.token_urlsafe(12)
-    print(f"{url(sock, key)}\nCtrl-C ends it", flush=True)
+    print(f"{url(sock, key and f'{key}/')}\nCtrl-C ends it", flush=True)
     serve(source, sock, key, names=not ipaddress.ip_address(address).is_loopback)
     return 0
-
-
-def endpoint(given: str) -> tuple[str, int]:
-    """ADDR:PORT, [ADDR]:PORT. UserError."""
-    address, _, port = given.rpartition(":")
-    if address.startswith("[") and address.endswith("]"):
-        address = address[1:-1]
-    try:
-        if not (port.isascii() and port.isdigit() and int(port) <= 65535):
-            raise ValueError
-        return str(ipaddress.ip_address(address)), int(port)
-    except ValueError:
-        raise UserError(
-            f"--listen {given}: an address and a port, as {ADDRESS}:{PORT} or [::1]:{PORT}", 2
-        ) from None
 
 
 def check_extra() -> None:
@@ -96,31 +81,6 @@ def source_of(walks: str | None) -> Events:
     finally:
         director.close()
     return Live(director)
-
-
-def bound(address: str, port: int) -> socket.socket:
-    """A listening socket. UserError: taken, not ours, not allowed."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((address, port))
-        sock.listen(64)
-    except OSError as e:
-        sock.close()
-        more = (
-            ": another program has it; --listen ADDR:PORT names another port"
-            if e.errno == errno.EADDRINUSE
-            else ""
-        )
-        raise UserError(f"cannot listen on {address} port {port}: {e.strerror}{more}") from None
-    return sock
-
-
-def url(sock: socket.socket, key: str) -> str:
-    """Where a browser finds it."""
-    address, port = sock.getsockname()[:2]
-    return f"http://{f'[{address}]' if ':' in address else address}:{port}/{f'{key}/' if key else ''}"
 
 
 def serve(source: Events, sock: socket.socket, key: str, names: bool) -> None:

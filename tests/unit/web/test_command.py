@@ -11,30 +11,7 @@ import pytest
 from support.web import recording, served
 
 from uvs.cli import main
-from uvs.errors import UserError
 from uvs.web import command
-
-# --listen; address and port
-ENDPOINTS = [
-    ("127.0.0.1:80", ("127.0.0.1", 80)),
-    ("[::1]:0", ("::1", 0)),
-    ("0.0.0.0:65535", ("0.0.0.0", 65535)),
-]
-
-
-@pytest.mark.parametrize(("given", "expected"), ENDPOINTS)
-def test_endpoints(given: str, expected: tuple[str, int]) -> None:
-    assert command.endpoint(given) == expected
-
-
-@pytest.mark.parametrize(
-    "given",
-    ["", "80", ":80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "host:80", "1.2.3.4:-1", "1.2.3.4:²"],
-)
-def test_no_endpoint(given: str) -> None:
-    with pytest.raises(UserError, match="--listen") as error:
-        command.endpoint(given)
-    assert error.value.status == 2
 
 
 def one_line(capsys: pytest.CaptureFixture[str], *words: str) -> str:
