@@ -12,6 +12,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -97,7 +98,7 @@ class Layers:
         self._fallbacks: dict[Lookup, DestSpec] = {}
         self._draining: set[tuple[Lookup, ServerId]] = set()
         self._unsettled: set[Lookup] = set()  # services that others have changed
-        self._ours = False  # the change under way
+        self._ours = self._ruling = False  # the change under way: ours, the configuration's
         services.weigh = self.effective
         services.observers.append(self._changed)
 
@@ -142,7 +143,7 @@ class Layers:
         if same and replace(layer.health, about={}) == replace(health, about={}):  # type: ignore[type-var]
             self._layers[service.lookup][server] = replace(layer, health=health)  # nothing follows from it
             return
-        self._put(service, server, replace(layer, health=health))
+        self.put(service, server, replace(layer, health=health))
         self._follow(service, server)
         self.commit()
 
@@ -191,7 +192,7 @@ class Layers:
         drain = Drain(
             layer.drain.since if layer.drain else now, None if deadline is None else now + deadline, entry
         )
-        self._put(svc.key, server, replace(layer, drain=drain))
+        self.put(svc.key, server, replace(layer, drain=drain))
         self._follow(service, server)
         self.commit()
         return drain
@@ -206,7 +207,7 @@ class Layers:
             raise IpvsError(errno.ENOENT, "it is not being drained")
         entry = layer.held or layer.drain.entry
         held = entry if layer.drain.done else layer.held
-        self._put(service, server, replace(layer, drain=None, held=held))
+        self.put(service, server, replace(layer, drain=None, held=held))
         log.info("drain of %s: ended, %s", text(server), why)
         self._follow(service, server)
         self.commit()
@@ -221,7 +222,7 @@ class Layers:
         """A drain is over; a server that is gone by it does not come back by this."""
         layer = self.of(service, server)
         if layer.drain is not None:
-            self._put(service, server, replace(layer, drain=None))
+            self.put(service, server, replace(layer, drain=None))
 
     def left(self, service: ServiceKey, server: ServerId) -> tuple[int, int, int]:
         """Connections that a server has: active, inactive, persistence templates."""
@@ -248,7 +249,7 @@ class Layers:
         told = f"{active} active and {inactive} inactive connections, {templates} templates were left"
         layer = self.of(service, server)
         done = None if drain.entry is None else replace(drain, done=True)
-        self._put(service, server, replace(layer, drain=done, held=None))
+        self.put(service, server, replace(layer, drain=done, held=None))
         if svc is not None:
             self._delete(svc, server)
         log.info("drain of %s: the server is removed%s", text(server), f", late: {told}" if late else "")
@@ -276,16 +277,18 @@ class Layers:
         self._unsettled.add(lookup)
         if event == "del_service":
             for server, layer in list(self._layers.get(lookup, {}).items()):
-                self._put(svc.key, server, Layer(layer.health))
+                self.put(svc.key, server, Layer(layer.health))
         elif dest is not None and (layer := self.of(svc.key, dest.id)) is not NOTHING:
             if event == "del_dest":
-                self._put(svc.key, dest.id, Layer(layer.health))
+                self.put(svc.key, dest.id, Layer(layer.health))
+            elif self._ruling:
+                return
             elif event == "add_dest" or (event == "edit_dest" and layer.drain and dest.spec.weight):
                 if layer.drain:
                     log.info(
                         "drain of %s: ended, it was given the weight %d", text(dest.id), dest.spec.weight
                     )
-                self._put(svc.key, dest.id, Layer(layer.health))
+                self.put(svc.key, dest.id, Layer(layer.health))
                 self.services.reweigh(dest)
 
     def _follow(self, service: ServiceKey, server: ServerId) -> None:
@@ -295,7 +298,7 @@ class Layers:
         layer, dest = self.of(service, server), svc.dest(*server)
         away = layer.health is not None and layer.health.away
         if dest is not None and away:
-            self._put(service, server, replace(layer, held=dest.spec))
+            self.put(service, server, replace(layer, held=dest.spec))
             self._delete(svc, server)
         elif dest is not None:
             self.services.reweigh(dest)
@@ -319,16 +322,34 @@ class Layers:
                 self.services.add_dest(svc.key, spec)
         layer = self.of(svc.key, id_of(spec))
         if layer.held is not None:
-            self._put(svc.key, id_of(spec), replace(layer, held=None))
+            self.put(svc.key, id_of(spec), replace(layer, held=None))
 
     def _delete(self, svc: Service, server: ServerId) -> None:
         if server in svc.by_id:
             with _Ours(self):
                 self.services.del_dest(svc.key, *server)
 
-    def hold(self, service: ServiceKey, spec: DestSpec | None, server: ServerId) -> None:
+    def hold(self, service: ServiceKey, server: ServerId, spec: DestSpec | None) -> None:
         """What is configured of a server that is held back; None: nothing, it does not come back."""
-        self._put(service, server, replace(self.of(service, server), held=spec))
+        self.put(service, server, replace(self.of(service, server), held=spec))
+
+    def adopt(self, entries: Mapping[tuple[Lookup, ServerId], DestSpec]) -> None:
+        """A configuration rules that names these servers; also those whose drain began without it."""
+        self.entries = entries
+        for service, server, drain in list(self.draining()):
+            entry = entries.get((service.lookup, server))
+            if drain.entry is None and entry is not None:
+                layer = self.of(service, server)
+                self.put(service, server, replace(layer, drain=replace(drain, entry=entry)))
+
+    @contextmanager
+    def ruling(self) -> Iterator[None]:
+        """While it lasts, servers are changed because the configuration says so: that ends no drain."""
+        self._ruling = True
+        try:
+            yield
+        finally:
+            self._ruling = False
 
     def _service(self, key: ServiceKey | None) -> Service | None:
         try:
@@ -360,7 +381,8 @@ class Layers:
                     self.left(svc.key, server),
                 )
 
-    def _put(self, service: ServiceKey, server: ServerId, layer: Layer) -> None:
+    def put(self, service: ServiceKey, server: ServerId, layer: Layer) -> None:
+        """What lies over a server is this now; the table does not follow."""
         lookup = service.lookup
         self._keys[lookup] = service
         servers = self._layers.setdefault(lookup, {})
@@ -394,7 +416,7 @@ class Layers:
     ) -> None:
         """Put back what was saved, then the table by `attach`: no server comes to life in between."""
         for (service, server), layer in layers.items():
-            self._put(service, server, layer)
+            self.put(service, server, layer)
         for service, spec in fallbacks.items():
             self._keys[service.lookup] = service
             self._fallbacks[service.lookup] = spec

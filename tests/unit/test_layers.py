@@ -107,7 +107,7 @@ def test_a_server_that_is_removed_comes_back_as_it_is_configured(place):
     place.layers.set_health(place.key, server(1), GONE)
     assert place.weights() == {2: 2}
     assert place.layers.configured(place.svc)[server(1)] == spec(1, 4)
-    place.layers.hold(place.key, spec(1, 9), server(1))
+    place.layers.hold(place.key, server(1), spec(1, 9))
     place.layers.set_health(place.key, server(1), Health())
     assert place.weights() == {1: 9, 2: 2}
     assert place.layers.of(place.key, server(1)).held is None

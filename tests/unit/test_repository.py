@@ -20,10 +20,10 @@ LAYERS = [
     {"engine"},
     {"ipvs"},
     {"layers"},
-    {"config"},
     {"control", "egress", "netfilter"},
-    {"health"},
     {"adm"},
+    {"config"},
+    {"health"},
     {"walk"},  # reads services as uvsadm does
     {"decap", "exec", "lab"},  # clients of control, of egress's netlink, of the walk's text
     {"diverted", "doctor", "flush", "host", "listen", "successor", "top"},

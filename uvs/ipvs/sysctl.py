@@ -85,6 +85,10 @@ class Sysctl:
         """What is not as it was in the beginning."""
         return {n: self.get(n) for n, default in self.defaults.items() if getattr(self, n) != default}
 
+    def default_texts(self) -> dict[str, str]:
+        """What all were in the beginning, as /proc has it."""
+        return {name: _text(value) for name, value in self.defaults.items()}
+
     def set(self, name: str, value: int | str) -> None:
         """Write a value as to /proc: `0x10` and octal are numbers, what follows the last one is ignored.
 
