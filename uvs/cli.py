@@ -14,6 +14,10 @@ from uvs.stdio import let_go, make_whole
 # subcommand: its module (which has `arguments(parser)` and `main(args)`), and what `uvs --help` says of it
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("uvs.run", "run the director in the foreground"),
+    "director": (
+        "uvs.takeover.command",
+        "make this host the director, and undo it: VIPs, forwarding, announcing",
+    ),
     "lab": ("uvs.lab.command", "an LVS in network namespaces: demo, up, down, exec, send, stop..."),
     "walk": ("uvs.walk.command", "a packet's walk on paper: what IPVS does with it, and why; no network"),
     "decap": ("uvs.decap", "the real server's end of a tunnel, without kernel modules"),

@@ -1,0 +1,113 @@
+"""scripts/director under dash and busybox ash, with a director and its table."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scapy.layers.l2 import ARP
+from support.hostscripts import SHELLS, Script, difference, settings
+from support.neighbour import VIPS, Neighbour
+from support.sandbox import ip, sandboxed, sysctl
+
+from uvs.lab.enter import running
+from uvs.takeover import announce
+
+TABLE = """\
+-A -t 192.0.2.100:80 -s rr
+-a -t 192.0.2.100:80 -r 198.51.100.11:80 -m -w 1
+-A -t [2001:db8:a::100]:80 -s wlc
+"""
+INTERFACE = ("--interface", "eth0")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@sandboxed
+def test_start_status_stop(shell: str, tmp_path: Path) -> None:
+    neighbour = Neighbour()
+    sysctl("ipv4/conf/eth0/rp_filter", 1)
+    sysctl("ipv4/conf/all/accept_redirects", 0)
+    sysctl("ipv6/conf/eth0/forwarding", 1)
+    (tmp_path / "table").write_text(TABLE)
+    options = (*INTERFACE, "--vip", VIPS[0], "--vip", VIPS[1], "--table", str(tmp_path / "table"))
+    before = settings()
+    script = Script("director", shell, tmp_path)
+
+    def saved() -> str:
+        argv = [sys.executable, "-c", "from uvs.adm.cli import save_main; save_main()", "-n"]
+        return subprocess.run(argv, env=script.env, capture_output=True, text=True).stdout
+
+    assert script.run("status") == (3, "director: stopped\n", "")
+    assert script.run("stop") == (0, "", "")
+    assert script.run("start", *options) == (0, "", "")
+    during, pid = settings(), (script.state / "run.pid").read_text()
+    assert saved() == TABLE
+    frames = neighbour.heard(3 * announce.TIMES)
+    assert [frame[ARP].op if ARP in frame else "NA" for frame in frames] == [1, 2, "NA"] * announce.TIMES
+    kinds = [line.split()[0] for line in script.undone()]
+    assert kinds[-4:] == ["program", "table", "address", "address"]  # no VIP without a director
+    status, said, wrong = script.run("status")
+    assert (status, wrong, "NO" in said) == (0, "", False)
+    assert "  yes  net/ipv4/ip_forward = 1\n" in said
+    assert "  yes  uvs run runs\n" in said
+
+    ip(f"address delete {VIPS[0]}/32 dev eth0")
+    assert script.run("status")[0] == 1
+    assert script.run("start", *options) == (0, "", "")
+    assert difference(during, settings()) == {}
+    assert (script.state / "run.pid").read_text() == pid, "a director that runs goes on"
+    for _ in range(2):
+        assert script.run("stop") == (0, "", "")
+        assert difference(before, settings()) == {}
+    assert script.run("status") == (3, "director: stopped\n", "")
+    assert not running(int(pid.split()[0]))
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@sandboxed
+def test_half_a_start_is_none(shell: str, tmp_path: Path) -> None:
+    """A table that is refused: no director, no VIP, forwarding as it was."""
+    Neighbour()
+    before = settings()
+    script = Script("director", shell, tmp_path)
+    (tmp_path / "table").write_text("-A -t 192.0.2.100:80 -s fastest\n")
+    options = (*INTERFACE, "--vip", VIPS[0], "--table", str(tmp_path / "table"))
+    status, said, wrong = script.run("start", *options)
+    assert (status, said) == (1, "")
+    assert wrong.startswith(f"director: the services of {tmp_path}/table: "), wrong
+    assert wrong.endswith(": all is undone\n")
+    assert wrong.count("\n") == 1
+    assert difference(before, settings()) == {}
+
+    cut = subprocess.Popen(script.argv("start", *options[:4]), env=script.env)  # killed: stop undoes
+    while not (script.state / "run.pid").exists():
+        assert cut.poll() is None
+    cut.send_signal(signal.SIGKILL)
+    cut.wait()
+    assert script.run("stop")[0] == 0
+    assert difference(before, settings()) == {}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        ("", 2, "start, stop or status, not ''"),
+        ("start --interface lo", 2, "--vip is missing"),
+        ("start --vip 192.0.2.100", 2, "--interface is missing"),
+        ("start --vip 192.0.2.100 --interface eth9", 1, "no device eth9"),
+        ("start --vip 192.0.2.100 --interface lo --mode fnat", 2, "--mode is nat, dr or tun, not 'fnat'"),
+        ("start --vip 192.0.2.100 --interface lo --table /nonexistent", 1, "cannot read /nonexistent"),
+    ],
+)
+def test_wrong_uses(shell: str, words: str, status: int, told: str) -> None:
+    script = Script("director", shell, Path("/nonexistent"))
+    done = subprocess.run(
+        [*script.argv("x")[:-3], *words.split()], env=script.env, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith(f"director: {told}")
+    assert done.stderr.count("\n") == 1

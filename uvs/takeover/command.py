@@ -1,0 +1,153 @@
+"""`uvs director`: makes this host the director and undoes that; `uvs run` is the program that balances."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from uvs.control.paths import private_directory, state_directories
+from uvs.errors import UserError
+from uvs.takeover import announce, changes, plan, remembered
+from uvs.takeover.remembered import Remembered
+
+STOPPED = 3  # LSB's status of what does not run
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Subcommands and options of `uvs director`."""
+    sub = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    texts = {
+        "up": "take the VIPs over: sysctls, addresses, announcing",
+        "down": "undo exactly what `up` changed",
+        "status": "what holds: exit status 0 up, 3 down, 1 half",
+        "announce": "tell the neighbours again",
+    }
+    for name, text in texts.items():
+        action = sub.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        if name in ("up", "announce"):
+            action.add_argument("--interface", metavar="NAME", help="where the VIPs are to be")
+            action.add_argument(
+                "--vip", metavar="ADDRESS", action="append", help="a virtual address; again for more"
+            )
+        if name == "up":
+            action.add_argument(
+                "--config", metavar="FILE", help="interface and VIPs from uvs.toml's [director]"
+            )
+            action.add_argument(
+                "--no-forward", action="store_true", help="no server is behind NAT: forwarding stays as it is"
+            )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run one of them."""
+    if args.action == "announce":
+        return _announce(args)
+    folder, _ = state_directories(None)
+    if args.action == "up":
+        return _up(_request(args), folder)
+    before = remembered.load(folder)
+    return _status(before) if args.action == "status" else _down(before, folder)
+
+
+def _request(args: argparse.Namespace) -> plan.Request:
+    interface, vips, forwards = args.interface, args.vip or [], not args.no_forward
+    if args.config:
+        if interface or vips:
+            raise UserError("--config, or --interface and --vip, but not both", 2)
+        interface, vips = _configured(args.config)
+    if not interface or not vips:
+        raise UserError("say --interface and --vip, or --config", 2)
+    return plan.Request(interface, _addresses(vips), forwards)
+
+
+def _configured(path: str) -> tuple[str, list[str]]:
+    from uvs.config.load import load
+
+    director = load(Path(path)).director
+    if director is None or not director.interface or not director.vips:
+        raise UserError(
+            f"{path}: no interface and vips in [director]: add them, or say --interface and --vip"
+        )
+    return director.interface, [str(vip) for vip in director.vips]
+
+
+def _addresses(vips: list[str]) -> tuple[str, ...]:
+    found = []
+    for vip in vips:
+        try:
+            found.append(str(ipaddress.ip_address(vip)))
+        except ValueError:
+            raise UserError(f"{vip} is no address (without a prefix length)", 2) from None
+    return tuple(dict.fromkeys(found))
+
+
+def _host(interface: str) -> plan.Host:
+    def devices(conf: str) -> list[str]:
+        try:
+            return sorted(os.listdir(changes.PROC_SYS / conf))
+        except FileNotFoundError:  # a kernel without IPv6
+            return []
+
+    return plan.Host(changes.read, devices, lambda vip: changes.present(vip, interface))
+
+
+def _up(asked: plan.Request, folder: Path) -> int:
+    changes.index(asked.interface)
+    private_directory(str(folder), "UVS_STATE_DIR")
+    if (old := remembered.load(folder)) and not (old.asked == asked and all(c.holds() for c in old.changes)):
+        _down(old, folder)  # half undone by others, or another request: from the beginning
+        old = None
+    if old is None:
+        _make(asked, folder)
+    with suppress(UserError):  # a link without a cable; whoever comes later asks
+        announce.announce(asked.interface, asked.vips, asked.forwards)
+    print(f"up: {', '.join(asked.vips)} on {asked.interface}, announced")
+    return 0
+
+
+def _make(asked: plan.Request, folder: Path) -> None:
+    now = remembered.save(folder, asked, plan.plan(asked, _host(asked.interface)))
+    try:
+        for change in now.changes:
+            try:
+                change.make()
+            except OSError as e:
+                why = f"{change}: {e.strerror}: are you root?"
+                raise UserError(f"{why}: nothing is changed") from None
+    except BaseException:
+        _down(now, folder)
+        raise
+
+
+def _down(before: Remembered | None, folder: Path) -> int:
+    if before:
+        before.undo()
+        remembered.forget(folder)
+    return 0
+
+
+def _status(before: Remembered | None) -> int:
+    if before is None:
+        print("down")
+        return STOPPED
+    rows = [*before.changes]
+    rows += [a for v in before.asked.vips if (a := changes.Address(v, before.asked.interface)) not in rows]
+    told = [(row.holds(), row) for row in rows if not (isinstance(row, changes.Sysctl) and row.value is None)]
+    whole = all(holds for holds, _ in told)
+    print(f"{'up' if whole else 'half'}: {', '.join(before.asked.vips)} on {before.asked.interface}")
+    for holds, row in told:
+        print(f"  {'yes' if holds else 'NO '}  {row}")
+    return 0 if whole else 1
+
+
+def _announce(args: argparse.Namespace) -> int:
+    if not args.interface or not args.vip:
+        raise UserError("say --interface and --vip", 2)
+    changes.index(args.interface)
+    router = changes.read("net/ipv6/conf/all/forwarding") == "1"
+    if not announce.announce(args.interface, _addresses(args.vip), router):
+        print(f"{args.interface} has no neighbours that could be told")
+    return 0
