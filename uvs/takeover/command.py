@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import ipaddress
 import os
 from contextlib import suppress
@@ -78,9 +79,12 @@ def _addresses(vips: list[str]) -> tuple[str, ...]:
     found = []
     for vip in vips:
         try:
-            found.append(str(ipaddress.ip_address(vip)))
+            address = ipaddress.ip_address(vip)
         except ValueError:
             raise UserError(f"{vip} is no address (without a prefix length)", 2) from None
+        if address.is_multicast or address.is_unspecified:
+            raise UserError(f"{vip} is no address that a host can have", 2)
+        found.append(str(address))
     return tuple(dict.fromkeys(found))
 
 
@@ -115,8 +119,8 @@ def _make(asked: plan.Request, folder: Path) -> None:
             try:
                 change.make()
             except OSError as e:
-                why = f"{change}: {e.strerror}: are you root?"
-                raise UserError(f"{why}: nothing is changed") from None
+                root = ": run it as root" if e.errno == errno.EPERM else ""
+                raise UserError(f"{change}: {e.strerror}{root}: nothing is changed") from None
     except BaseException:
         _down(now, folder)
         raise
