@@ -23,10 +23,14 @@ _uvs()
 	fi
 	local command=${COMP_WORDS[1]}
 	((COMP_CWORD > 1)) || command=
-	[[ $command != lab ]] || ((COMP_CWORD == 2)) || command="lab ${COMP_WORDS[2]}"
+	[[ $command != @(lab|director) ]] || ((COMP_CWORD == 2)) || command="$command ${COMP_WORDS[2]}"
 	case $command in
-	'') words='run lab walk decap sysctl top web metrics flush exec doctor -h --help --version' ;;
+	'') words='run director lab walk decap sysctl top web metrics flush exec doctor -h --help --version' ;;
 	run) words='--driver --queue-num --queues --busy-poll --conn-max --socket --state-dir --restore-at-boot --control-group --control-user --log-format' ;;
+	director) words='up down status announce' ;;
+	'director up') words='--interface --vip --no-forward' ;;
+	'director announce') words='--interface --vip' ;;
+	'director down' | 'director status') ;;
 	lab) words='demo up down status exec send stop start mode arp capture link' ;;
 	'lab demo') words='--mode --tun-type -4 -6' ;;
 	'lab up') words='--mode --tun-type --servers --empty --no-offload --name' ;;

@@ -10,16 +10,15 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.debianroot import Roots, debootstrap, inside, put_checkout
-from support.hostscripts import difference
+from support.hostscripts import bare, difference
 from support.vagrantfile import Machine, machines
 
 from uvs.lab.namespaces import Lab
-from uvs.lab.topology import MODES, VIP, Topology, topology
+from uvs.lab.topology import MODES, topology
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,19 +36,6 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         inside(root, ["/vagrant/scripts/provision/common", role], {})
     yield root
     shutil.rmtree(root)  # half a gigabyte
-
-
-def bare(lab: Topology) -> Topology:
-    """Hosts as their box boots: addresses, but neither VIPs nor routes nor a director's or server's sysctls."""
-    hosts = []
-    for host in lab.hosts:
-        cables = [i for i in host.interfaces if i.segment]
-        own = tuple(
-            replace(i, addresses=tuple(a for a in i.addresses if a.partition("/")[0] not in VIP.values()))
-            for i in cables
-        )
-        hosts.append(replace(host, interfaces=own, gateways=(), sysctls=lab["client"].sysctls))
-    return replace(lab, hosts=tuple(hosts))
 
 
 @pytest.fixture(params=MODES)

@@ -124,15 +124,14 @@ def test_announce_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        (("up",), 2, "say --interface and --vip, or --config"),
-        (("up", "--interface", "lo"), 2, "say --interface and --vip, or --config"),
+        (("up",), 2, "say --interface and --vip"),
+        (("up", "--interface", "lo"), 2, "say --interface and --vip"),
         (("up", "--interface", "lo", "--vip", "192.0.2.100/32"), 2, "192.0.2.100/32 is no address"),
         (
             ("up", "--interface", "lo", "--vip", "224.0.0.1"),
             2,
             "224.0.0.1 is no address that a host can have",
         ),
-        (("up", "--interface", "lo", "--config", "f"), 2, "--config, or --interface and --vip, but not both"),
         (("up", "--interface", "eth77", "--vip", "192.0.2.100"), 1, "no interface eth77: this host has "),
         (("announce", "--vip", "192.0.2.100"), 2, "say --interface and --vip"),
     ],

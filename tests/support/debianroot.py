@@ -108,11 +108,11 @@ class Roots:
         lab.check(None, ["mkdir", "/run/roots"])
         for host in lab.topology.hosts:
             at = f"/run/roots/{host.name}"
-            lab.check(None, ["mkdir", at, f"{at}/upper", f"{at}/work", f"{at}/root"])
+            lab.check(None, ["mkdir", at, f"{at}/upper", f"{at}/work", f"{at}/tree"])
             where = f"lowerdir={base},upperdir={at}/upper,workdir={at}/work"
-            lab.check(None, ["mount", "-t", "overlay", "overlay", "-o", where, f"{at}/root"])
+            lab.check(None, ["mount", "-t", "overlay", "overlay", "-o", where, f"{at}/tree"])
             for folder in ("proc", "dev"):
-                lab.check(None, ["mount", "--rbind", f"/{folder}", f"{at}/root/{folder}"])
+                lab.check(None, ["mount", "--rbind", f"/{folder}", f"{at}/tree/{folder}"])
 
     def run(self, host: str, command: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         """A command line in a host, as root there."""
@@ -123,7 +123,7 @@ class Roots:
             "HOME=/root",
             "LC_ALL=C.UTF-8",
             "chroot",
-            f"/run/roots/{host}/root",
+            f"/run/roots/{host}/tree",
         ]
         return self._lab.run(host, [*argv, "sh", "-c", command], timeout=timeout)
 

@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+
+from uvs.lab.topology import VIP, Topology
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 SHELLS = {"dash": ("dash",), "ash": ("busybox", "ash")}
@@ -67,3 +70,16 @@ class Script:
     def undone(self) -> list[str]:
         """The way back, as it is written down: one line for each change, the first change first."""
         return (self.state / "undo").read_text().splitlines()
+
+
+def bare(lab: Topology) -> Topology:
+    """Hosts as their box boots: addresses, but neither VIPs nor routes nor a director's or server's sysctls."""
+    hosts = []
+    for host in lab.hosts:
+        cables = [i for i in host.interfaces if i.segment]
+        own = tuple(
+            replace(i, addresses=tuple(a for a in i.addresses if a.partition("/")[0] not in VIP.values()))
+            for i in cables
+        )
+        hosts.append(replace(host, interfaces=own, gateways=(), sysctls=lab["client"].sysctls))
+    return replace(lab, hosts=tuple(hosts))

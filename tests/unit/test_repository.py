@@ -25,7 +25,7 @@ LAYERS = [
     {"config"},
     {"health"},
     {"walk"},  # reads services as uvsadm does
-    {"decap", "exec", "lab"},  # clients of control, of egress's netlink, of the walk's text
+    {"decap", "exec", "lab", "takeover"},  # clients of control, of egress's netlink, of the walk's text
     {"diverted", "doctor", "flush", "host", "listen", "successor", "top"},
     {"director", "web"},  # asks as top does
     {"metrics", "run"},

@@ -35,9 +35,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             )
         if name == "up":
             action.add_argument(
-                "--config", metavar="FILE", help="interface and VIPs from uvs.toml's [director]"
-            )
-            action.add_argument(
                 "--no-forward", action="store_true", help="no server is behind NAT: forwarding stays as it is"
             )
 
@@ -55,24 +52,9 @@ def main(args: argparse.Namespace) -> int:
 
 def _request(args: argparse.Namespace) -> plan.Request:
     interface, vips, forwards = args.interface, args.vip or [], not args.no_forward
-    if args.config:
-        if interface or vips:
-            raise UserError("--config, or --interface and --vip, but not both", 2)
-        interface, vips = _configured(args.config)
     if not interface or not vips:
-        raise UserError("say --interface and --vip, or --config", 2)
+        raise UserError("say --interface and --vip", 2)
     return plan.Request(interface, _addresses(vips), forwards)
-
-
-def _configured(path: str) -> tuple[str, list[str]]:
-    from uvs.config.load import load
-
-    director = load(Path(path)).director
-    if director is None or not director.interface or not director.vips:
-        raise UserError(
-            f"{path}: no interface and vips in [director]: add them, or say --interface and --vip"
-        )
-    return director.interface, [str(vip) for vip in director.vips]
 
 
 def _addresses(vips: list[str]) -> tuple[str, ...]:
