@@ -59,7 +59,10 @@ need_address() { # WORD OPTION
 	esac || wrong_use "$2 takes an address, not '$1'"
 }
 
-need_device() { ip link show dev "$1" >/dev/null 2>&1 || die "no device $1: \`ip link\` lists those there are"; }
+# has_device NAME. Not asked of `ip`: the kernel would load a module for the name (dev_load).
+has_device() { grep -q "^ *$1:" /proc/net/dev; }
+
+need_device() { has_device "$1" || die "no device $1: \`ip link\` lists those there are"; }
 
 # sysctls PATTERN: keys below /proc/sys that there are.
 sysctls() (
@@ -116,8 +119,8 @@ holds() { # LINE: is it so now?
 	case $1 in
 	sysctl) [ "$(value "$2")" = "$3" ] ;;
 	keep) : ;;
-	module) ip link show dev "$3" >/dev/null 2>&1 ;;
-	up) ip -o link show dev "$2" up 2>/dev/null | grep -q . ;;
+	module) has_device "$3" ;;
+	up) has_device "$2" && ip -o link show dev "$2" up | grep -q . ;;
 	address) ip -o address show dev "$3" to "$2" 2>/dev/null | grep -q . ;;
 	route) routes "$2" "$3" | grep -q " via $4\( \|\$\)" ;;
 	unit) systemctl -q is-active "$2" ;;
