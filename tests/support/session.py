@@ -2,6 +2,7 @@
 
     $ uvs lab up --empty                        a lab; the blocks that follow in the page use it
     director$ uvsadm -A -t 192.0.2.100:80       a command on a host of it, and beneath it what it prints
+    $ uvs lab stop rs2                          any other `uvs lab` is of that lab too
     $ uvs walk ...                              needs no lab: typed in a folder that the page's commands share
     rs1$ tcpdump -c 1 ... &                     runs while the next ones do; its output stands beneath it, too
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -26,10 +28,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.forked import Forked
 from uvs.adm import cli as uvsadm
 from uvs.cli import command_parser
 from uvs.cli import main as uvs
-from uvs.lab import processes
+from uvs.lab import processes, registry
 from uvs.lab.namespaces import Lab
 from uvs.lab.topology import topology
 
@@ -39,9 +42,11 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
 LISTING = re.compile(r"(sleep \d+; )?(uvsadm -L|uvs sysctl \w+$|ip )")
 PATIENCE_S = 60  # for what must come
 PLAIN = re.compile(r"[^|;&<>$`*?\\]+")  # no work for a shell
+QUOTED = re.compile(r"'[^']*'")
 
 # What differs from run to run, or with a program's version: a pattern, and what it is compared as.
 SHAPES = (
+    (re.compile(r"\b\d\d:\d\d:\d\d\.\d{6}\b"), "CLOCK"),
     (re.compile(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b"), "MAC"),
     (re.compile(r"\b\d\d:\d\d\b"), "MM:SS"),
     (re.compile(r"(?:(?<=[:.])|(?<=port ))(?:3[2-9]\d{3}|[45]\d{4}|6[0-5]\d{3})\b"), "PORT"),
@@ -54,6 +59,7 @@ SHAPES = (
     (re.compile(r"Couldn't connect"), "Could not connect"),  # curl before 8.9
     (re.compile(r"\bexpires \d+sec"), "expires T"),
     (re.compile(r"\bsum 0x[0-9a-f]+"), "sum N"),
+    (re.compile(r"\bchecksum( +)0x[0-9a-f]{4} → 0x[0-9a-f]{4}"), r"checksum\1N → N"),  # of what a kernel numbered
 )
 
 
@@ -90,7 +96,13 @@ def blocks(page: str) -> list[list[Step]]:
 
 def of_the_lab(step: Step) -> bool:
     """`uvs lab up` and `down`: what they print is left out of the pages."""
-    return step.prompt == "$" and step.command.startswith("uvs lab ")
+    return step.prompt == "$" and bool(re.match(r"uvs lab (up|down)\b", step.command))
+
+
+def plain(command: str) -> list[str]:
+    """The words of a command that has no work for a shell; none: it has."""
+    command = command.replace("\\\n", " ")
+    return shlex.split(command) if PLAIN.fullmatch(QUOTED.sub("x", command)) else []
 
 
 def shape(line: str) -> str:
@@ -111,8 +123,9 @@ class Session:
 
     def __init__(self) -> None:
         self._lab: Lab | None = None
-        self._running: list[tuple[Step, subprocess.Popen[Any]]] = []
+        self._running: list[tuple[Step, subprocess.Popen[Any] | Forked]] = []
         self._folder = tempfile.TemporaryDirectory()
+        self._labs = tempfile.TemporaryDirectory()  # where they are recorded, apart from those of this machine
 
     def __enter__(self) -> Session:
         return self
@@ -123,12 +136,15 @@ class Session:
         if self._lab:
             self._lab.destroy()
         self._folder.cleanup()
+        self._labs.cleanup()
 
     def play(self, steps: list[Step], patience: float = 0) -> None:
         """Type a block; each step's `printed` is filled. A listing that disagrees is typed again for `patience` s."""
         for step in steps:
             if of_the_lab(step):
                 self._own(step)
+            elif step.prompt == "$" and step.command.startswith("uvs lab "):
+                self._tool(step)
             elif step.prompt == "$":
                 step.printed = self._here(step.command)
             elif "tcpdump" in step.command and os.geteuid():
@@ -145,15 +161,13 @@ class Session:
                 out, _ = process.communicate(timeout=PATIENCE_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-                out = f"(no end within {PATIENCE_S} s)\n{process.communicate()[0]}"
+                out = f"(no end within {PATIENCE_S} s)\n{process.communicate(timeout=PATIENCE_S)[0]}"
             step.printed = out.splitlines()
         self._running = []
 
     def _own(self, step: Step) -> None:
         """`uvs lab up` and `uvs lab down`, outside any host."""
         args = command_parser("lab").parse_args(shlex.split(step.command)[1:])
-        if args.action not in ("up", "down"):
-            raise ValueError(f"{step.command}: only `uvs lab up` and `down` are typed outside the lab")
         if self._lab:
             self._lab.destroy()
             self._lab = None
@@ -163,8 +177,39 @@ class Session:
             processes.start_director(self._lab)
             if not args.empty:
                 processes.add_services(self._lab)
+            registry.record(Path(self._labs.name), "lab", self._lab)
+
+    def _tool(self, step: Step) -> None:
+        """Any other `uvs lab`: `exec` as a command on that host, `mode` leaves another lab, `… &` goes on."""
+        words = plain(step.command.removesuffix("&"))
+        assert words, f"{step.command}: no work for a shell, please"
+        if words[2] == "exec":
+            step.printed = self._type(words[3], shlex.join(words[words.index("--") + 1 :]))
+        elif step.command.endswith("&"):
+            forked = self._forked(words, together=False)
+            self._running.append((step, forked))
+            assert forked.said("capturing on", PATIENCE_S), f"{step.command}: it ended at once"
+        else:
+            step.printed = self._ended(self._forked(words))
+        if words[2] == "mode":
+            if self._lab:
+                self._lab.destroy()
+            (entry,) = (json.loads(file.read_text()) for file in Path(self._labs.name).iterdir())
+            self._lab = registry.Entry(**entry).lab()
+
+    def _forked(self, words: list[str], together: bool = True) -> Forked:
+        return Forked(words[1:], Path(self._folder.name), Path(self._labs.name), together)
+
+    def _ended(self, forked: Forked) -> list[str]:
+        try:
+            return forked.communicate(PATIENCE_S)[0].splitlines()
+        except subprocess.TimeoutExpired:
+            forked.kill()
+            return [*forked.communicate(PATIENCE_S)[0].splitlines(), f"(no end within {PATIENCE_S} s)"]
 
     def _here(self, command: str) -> list[str]:
+        if (words := plain(command))[:2] == ["uvs", "walk"]:
+            return self._ended(self._forked(words))
         done = subprocess.run(
             ["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, cwd=self._folder.name, timeout=PATIENCE_S,

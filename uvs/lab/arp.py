@@ -105,6 +105,7 @@ def who_has(lab: Lab) -> list[tuple[str, str]]:
                     mac = frame.data[22:28].hex(":")
                     found.append((names.get(mac, "?"), mac))
                     last = time.monotonic() + QUIET
+                    break  # from here on the wait is shorter
                 if time.monotonic() > last:
                     break
     finally:
