@@ -8,7 +8,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -24,8 +23,8 @@ class Forked:
     """
 
     def __init__(self, words: list[str], folder: Path, labs: Path, together: bool = True) -> None:
-        self._out = tempfile.TemporaryFile()
-        self._err = self._out if together else tempfile.TemporaryFile()
+        self._out = os.memfd_create("out")
+        self._err = self._out if together else os.memfd_create("err")
         self.pid = enter.fork()
         if self.pid:
             self._fd = os.pidfd_open(self.pid)
@@ -34,9 +33,9 @@ class Forked:
         try:
             os.chdir(folder)
             null = os.open(os.devnull, os.O_RDONLY)
-            for number, fd in enumerate((null, self._out.fileno(), self._err.fileno())):
+            for number, fd in enumerate((null, self._out, self._err)):
                 os.dup2(fd, number)
-            sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
+            sys.stdin, sys.stdout, sys.stderr = (os.fdopen(fd, mode) for fd, mode in enumerate("rww"))
             registry.directory = lambda: labs
             status = main(words)
         except SystemExit as e:
@@ -61,15 +60,21 @@ class Forked:
         """What it printed until its end. subprocess.TimeoutExpired: it has not ended."""
         if not select.select([self._fd], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired("uvs", timeout)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
-        return _text(self._out), None
+        os.waitpid(self.pid, 0)
+        out = _text(self._out)
+        for fd in {self._fd, self._out, self._err}:
+            os.close(fd)
+        return out, None
+
+    def send_signal(self, number: int) -> None:
+        """To the process, if it has not ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._fd, number)
 
     def kill(self) -> None:
         """End it, if it has not ended."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._fd, signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
 
-def _text(file: tempfile._TemporaryFileWrapper[bytes]) -> str:
-    return os.pread(file.fileno(), 1 << 24, 0).decode(errors="replace")
+def _text(fd: int) -> str:
+    return os.pread(fd, 1 << 24, 0).decode(errors="replace")

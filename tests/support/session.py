@@ -5,6 +5,7 @@
     $ uvs lab stop rs2                          any other `uvs lab` is of that lab too
     $ uvs walk ...                              needs no lab: typed in a folder that the page's commands share
     rs1$ tcpdump -c 1 ... &                     runs while the next ones do; its output stands beneath it, too
+    rs1$ uvs decap ... &                        the same; ended by Ctrl-C at the end of the block
 
 A line `...` stands for any lines. Times, ephemeral ports, MAC addresses and the like differ from run to run and are
 compared by their shape only. Without root tcpdump is left out: it changes its groups, which an ordinary user's
@@ -19,6 +20,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -42,6 +44,7 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
 LISTING = re.compile(r"(sleep \d+; )?(uvsadm -L|uvs sysctl \w+$|ip )")
 PATIENCE_S = 60  # for what must come
 PLAIN = re.compile(r"[^|;&<>$`*?\\]+")  # no work for a shell
+ENDLESS = re.compile(r"uvs (decap|monitor)\b")  # says that it is ready, and runs until Ctrl-C
 QUOTED = re.compile(r"'[^']*'")
 
 # What differs from run to run, or with a program's version: a pattern, and what it is compared as.
@@ -59,7 +62,10 @@ SHAPES = (
     (re.compile(r"Couldn't connect"), "Could not connect"),  # curl before 8.9
     (re.compile(r"\bexpires \d+sec"), "expires T"),
     (re.compile(r"\bsum 0x[0-9a-f]+"), "sum N"),
-    (re.compile(r"\bchecksum( +)0x[0-9a-f]{4} → 0x[0-9a-f]{4}"), r"checksum\1N → N"),  # of what a kernel numbered
+    (
+        re.compile(r"\bchecksum( +)0x[0-9a-f]{4} → 0x[0-9a-f]{4}"),
+        r"checksum\1N → N",
+    ),  # of what a kernel numbered
 )
 
 
@@ -105,6 +111,23 @@ def plain(command: str) -> list[str]:
     return shlex.split(command) if PLAIN.fullmatch(QUOTED.sub("x", command)) else []
 
 
+def piped(command: str) -> tuple[str, str]:
+    """The first program of a pipe, and what stands behind its `|`."""
+    at = QUOTED.sub(lambda quoted: "x" * len(quoted[0]), command).find("|")
+    return (command, "") if at < 0 else (command[:at], command[at + 1 :])
+
+
+def filtered(lines: list[str], program: str, folder: str) -> list[str]:
+    """The lines, through what stands behind a `|`."""
+    if not program:
+        return lines
+    text = "".join(f"{line}\n" for line in lines)
+    done = subprocess.run(
+        ["sh", "-c", program], input=text, capture_output=True, text=True, timeout=PATIENCE_S, cwd=folder
+    )
+    return (done.stdout + done.stderr).splitlines()
+
+
 def shape(line: str) -> str:
     """The line without what differs from run to run."""
     for pattern, instead in SHAPES:
@@ -125,7 +148,9 @@ class Session:
         self._lab: Lab | None = None
         self._running: list[tuple[Step, subprocess.Popen[Any] | Forked]] = []
         self._folder = tempfile.TemporaryDirectory()
-        self._labs = tempfile.TemporaryDirectory()  # where they are recorded, apart from those of this machine
+        self._labs = (
+            tempfile.TemporaryDirectory()
+        )  # where they are recorded, apart from those of this machine
 
     def __enter__(self) -> Session:
         return self
@@ -157,12 +182,14 @@ class Session:
                 while not agrees(step.lines, step.printed) and time.monotonic() < end:
                     step.printed = self._type(step.prompt[:-1], step.command)
         for step, process in self._running:
+            if ENDLESS.match(step.command):
+                process.send_signal(signal.SIGINT)
             try:
                 out, _ = process.communicate(timeout=PATIENCE_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 out = f"(no end within {PATIENCE_S} s)\n{process.communicate(timeout=PATIENCE_S)[0]}"
-            step.printed = out.splitlines()
+            step.printed += out.splitlines()
         self._running = []
 
     def _own(self, step: Step) -> None:
@@ -192,10 +219,11 @@ class Session:
         else:
             step.printed = self._ended(self._forked(words))
         if words[2] == "mode":
-            if self._lab:
-                self._lab.destroy()
             (entry,) = (json.loads(file.read_text()) for file in Path(self._labs.name).iterdir())
-            self._lab = registry.Entry(**entry).lab()
+            made = registry.Entry(**entry).lab()
+            if self._lab and made.pid != self._lab.pid:
+                self._lab.destroy()
+                self._lab = made
 
     def _forked(self, words: list[str], together: bool = True) -> Forked:
         return Forked(words[1:], Path(self._folder.name), Path(self._labs.name), together)
@@ -208,8 +236,9 @@ class Session:
             return [*forked.communicate(PATIENCE_S)[0].splitlines(), f"(no end within {PATIENCE_S} s)"]
 
     def _here(self, command: str) -> list[str]:
-        if (words := plain(command))[:2] == ["uvs", "walk"]:
-            return self._ended(self._forked(words))
+        first, behind = piped(command)
+        if (words := plain(first))[:2] == ["uvs", "walk"]:
+            return filtered(self._ended(self._forked(words)), behind, self._folder.name)
         done = subprocess.run(
             ["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, cwd=self._folder.name, timeout=PATIENCE_S,
@@ -218,9 +247,10 @@ class Session:
 
     def _type(self, host: str, command: str) -> list[str]:
         assert self._lab, "a page's first command is `uvs lab up`"
-        if command.startswith(("uvsadm ", "uvs sysctl ")) and PLAIN.fullmatch(command):
-            out: str = self._lab.call(host, _at_once, shlex.split(command))  # saves Python's start
-            return out.splitlines()
+        first, behind = piped(command)
+        if first.startswith(("uvsadm ", "uvs sysctl ")) and (words := plain(first)):
+            out: str = self._lab.call(host, _at_once, words)  # saves Python's start
+            return filtered(out.splitlines(), behind, self._folder.name)
         both = subprocess.STDOUT
         with self._lab.popen(
             host,
@@ -229,6 +259,7 @@ class Session:
             stdout=subprocess.PIPE,
             stderr=both,
             text=True,
+            cwd=self._folder.name,
         ) as process:
             try:
                 out = process.communicate(timeout=PATIENCE_S)[0]
@@ -240,13 +271,18 @@ class Session:
     def _begin(self, step: Step) -> None:
         assert self._lab
         pipe = subprocess.PIPE
-        argv = ["sh", "-c", step.command[:-1]]
+        first = "exec " if ENDLESS.match(step.command) else ""  # that it gets the signal, not the shell
+        argv = ["sh", "-c", first + step.command[:-1]]
         process = self._lab.popen(
             step.prompt[:-1], argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
         )
         if "tcpdump" in step.command:
             while "listening on" not in (line := process.stderr.readline()):
                 assert line, f"{step.command}: it ended at once"
+        elif ENDLESS.match(step.command):
+            while "ready" not in (line := process.stdout.readline()):
+                assert line, f"{step.command}: it ended at once"
+            step.printed = [line.rstrip()]
         self._running.append((step, process))
 
 

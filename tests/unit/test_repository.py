@@ -146,7 +146,7 @@ def test_nothing_names_a_machine() -> None:
 
 
 # Unit tests of the tree itself.
-OF_THE_TREE = {"test_repository", "test_docs", "test_packaging"}
+OF_THE_TREE = {"test_repository", "test_docs", "test_packaging", "test_tutorial"}
 
 
 def test_unit_tests_mirror_the_package() -> None:
