@@ -78,8 +78,10 @@ def test_the_engine_is_told_whose_datagrams_are_remembered(make) -> None:
     sizes.forget()
     sizes.forget()
     assert counted == {addresses: 0}
+    head = make(0)[1][0][:SNAP]
+    at, width = (4, 2) if make is v4 else (40 + 4, 4)  # of the identification
     for ident in range(KEPT + 3):
-        sizes.fragment(make(ident)[1][0][:SNAP])
+        sizes.fragment(head[:at] + ident.to_bytes(width) + head[at + width :])
     assert counted == {addresses: KEPT}
 
 
