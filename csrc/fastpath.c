@@ -60,6 +60,16 @@ static int opens(const struct uvs_iphdr *h)
 	return h->protocol == IP_SCTP && h->chunk == SCTP_INIT;
 }
 
+/* Is a packet to be left since somebody traces it?  Asked when all is known that becomes of it, and nothing is done. */
+static int is_traced(struct uvs_fastpath *f, struct uvs_packet *p, const struct uvs_conn *c, int hook,
+		     int verdict, int why, uint64_t now)
+{
+	if (!(f->flags & UVS_FAST_TRACE))
+		return 0;
+	p->traced = trace_ask(f->trace, p, c, hook, verdict, why, now);
+	return p->traced & UVS_TRACED;
+}
+
 /* handle_response() */
 static int reply(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *c, int hook, uint64_t now)
 {
@@ -67,6 +77,8 @@ static int reply(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *
 	const int masq = is_masq(c);
 
 	if (masq && (has_app(c) || (hook == UVS_FORWARD && f->flags & UVS_FAST_REROUTE)))
+		return UVS_STEP_SLOW;
+	if (is_traced(f, p, c, hook, UVS_NF_ACCEPT, UVS_WHY_REPLY, now))
 		return UVS_STEP_SLOW;
 	if (masq)
 		uvs_snat(p, c);
@@ -196,10 +208,21 @@ static int request(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn
 	return UVS_STEP_SEND;
 }
 
-static int accept_for(struct uvs_fastpath *f, int why)
+static int accept_for(struct uvs_fastpath *f, struct uvs_packet *p, int hook, int why, uint64_t now)
 {
+	if (is_traced(f, p, NULL, hook, UVS_NF_ACCEPT, why, now))
+		return UVS_STEP_SLOW;
 	f->why[why]++;
 	return UVS_STEP_ACCEPT;
+}
+
+static int request_is_traced(struct uvs_fastpath *f, struct uvs_packet *p, const struct uvs_conn *c, int hook,
+			     uint64_t now, const struct uvs_way *way)
+{
+	const int local = way->local;
+
+	return is_traced(f, p, c, hook, local ? UVS_NF_ACCEPT : UVS_NF_STOLEN,
+			 local ? UVS_WHY_LOCAL : UVS_WHY_FORWARDED, now);
 }
 
 /* What ip_vs_schedule() would make for a packet to a plain service, but for its record; NULL: the hook path's.
@@ -245,15 +268,15 @@ static struct uvs_sched *choose(const struct uvs_fastpath *f, const struct uvs_p
 }
 
 /* conn_schedule() and the rest of ip_vs_in(); `old`: the connection whose ports the client uses again */
-static int open_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *old, uint64_t now,
-		     struct uvs_way *way)
+static int open_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *old, int hook,
+		     uint64_t now, struct uvs_way *way)
 {
 	struct uvs_conn_param key;
 	struct uvs_conn like, *c;
 	struct uvs_turn turn;
 	struct uvs_sched *s = choose(f, p, &turn, &like);
 
-	if (!s || !may_leave(f, p, &like, way))
+	if (!s || !may_leave(f, p, &like, way) || request_is_traced(f, p, &like, hook, now, way))
 		return UVS_STEP_SLOW;
 	key.af = like.af;
 	key.daf = like.daf;
@@ -269,6 +292,9 @@ static int open_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_co
 	c = conn_new(f->table, &key, 0, like.dest, now);
 	if (!c) {
 		f->table->full--; /* the hook path asks once more */
+		if (p->traced)
+			trace_take_back(f->trace, p->traced);
+		p->traced = 0;
 		return UVS_STEP_SLOW;
 	}
 	if (old && !old->n_control)
@@ -280,8 +306,8 @@ static int open_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_co
 }
 
 /* tcp_conn_schedule(), udp_conn_schedule(), sctp_conn_schedule() */
-static int of_no_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *old, uint64_t now,
-		      struct uvs_way *way)
+static int of_no_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *old, int hook,
+		      uint64_t now, struct uvs_way *way)
 {
 	const struct uvs_iphdr *h = &p->iph;
 	int may = 1;
@@ -293,8 +319,8 @@ static int of_no_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_c
 	else if (h->protocol != IP_UDP)
 		return UVS_STEP_SLOW;
 	if (may)
-		return open_conn(f, p, old, now, way);
-	return old ? UVS_STEP_SLOW : accept_for(f, UVS_WHY_NOT_SYN);
+		return open_conn(f, p, old, hook, now, way);
+	return old ? UVS_STEP_SLOW : accept_for(f, p, hook, UVS_WHY_NOT_SYN, now);
 }
 
 /* is_new_conn_expected() */
@@ -308,7 +334,7 @@ static int expects_new(const struct uvs_fastpath *f, const struct uvs_conn *c)
 }
 
 /* ip_vs_in() of a packet whose connection is known; one that opens a connection may leave it (_reschedule). */
-static int of_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *c, uint64_t now,
+static int of_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn *c, int hook, uint64_t now,
 		   struct uvs_way *way)
 {
 	const struct uvs_dest *d = dest_at(f->table, c->dest);
@@ -317,9 +343,11 @@ static int of_conn(struct uvs_fastpath *f, struct uvs_packet *p, struct uvs_conn
 		if (f->flags & UVS_FAST_NODEST && d && !d->weight)
 			return UVS_STEP_SLOW;
 		if (f->flags & UVS_FAST_REUSE && !c->control && expects_new(f, c))
-			return of_no_conn(f, p, c, now, way);
+			return of_no_conn(f, p, c, hook, now, way);
 	}
-	return may_leave(f, p, c, way) ? request(f, p, c, now, way) : UVS_STEP_SLOW;
+	if (!may_leave(f, p, c, way) || request_is_traced(f, p, c, hook, now, way))
+		return UVS_STEP_SLOW;
+	return request(f, p, c, now, way);
 }
 
 /* FNV-1a; who makes others' addresses meet here has their datagrams looked at by the hook path. */
@@ -365,9 +393,9 @@ int fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_t no
 	if (f->flags & UVS_FAST_NAT_ICMP || (h->protocol == IP_UDP && f->flags & UVS_FAST_PE))
 		return UVS_STEP_SLOW;
 	if (hook == UVS_FORWARD)
-		return accept_for(f, UVS_WHY_NO_CONN);
+		return accept_for(f, p, hook, UVS_WHY_NO_CONN, now);
 	if (hook == UVS_LOCAL_IN && to_many(h))
 		return UVS_STEP_SLOW;
 	c = conn_in_get(f->table, h);
-	return c ? of_conn(f, p, c, now, way) : of_no_conn(f, p, NULL, now, way);
+	return c ? of_conn(f, p, c, hook, now, way) : of_no_conn(f, p, NULL, hook, now, way);
 }

@@ -5,6 +5,7 @@
 #ifndef UVS_FASTPATH_H
 #define UVS_FASTPATH_H
 
+#include "trace.h"
 #include "xmit.h"
 
 /* A row of the next-hop table: where the frames to one address go.  `eth` is the link-layer header that
@@ -51,12 +52,14 @@ void uvs_nexthops_remove(struct uvs_nexthops *h, uint32_t index);
 #define UVS_FAST_NODEST 128 /* a SYN leaves a server of weight 0 (expire_nodest_conn) */
 #define UVS_FAST_REUSE 256 /* a client's port may be used again (conn_reuse_mode) */
 #define UVS_FAST_REUSE_FIN_WAIT 512 /* bit 1 of it */
+#define UVS_FAST_TRACE 1024 /* what somebody traces, as far as it is to be shown */
 
 #define UVS_FRAGMENTED 65536
 
 struct uvs_fastpath {
 	struct uvs_table *table;
 	const struct uvs_nexthops *nexthops;
+	struct uvs_trace *trace; /* with UVS_FAST_TRACE */
 	uint32_t flags; /* UVS_FAST_* */
 	uint32_t clock_rate; /* of uvs_now() */
 	/* Of tunnels: uvs_fastpath_tunnels(). */
@@ -78,6 +81,8 @@ void uvs_fastpath_tunnels(struct uvs_fastpath *f, uint32_t flow_seed, uint16_t p
 			  int pmtu_disc);
 /* Sockets that heads of fragments come by; while one of them is readable, no datagram may be taken. */
 void uvs_fastpath_watch(struct uvs_fastpath *f, int32_t v4, int32_t v6);
+/* A packet that was left could not be handed to the hook path: it comes once more. */
+void uvs_fastpath_again(struct uvs_fastpath *f, const struct uvs_packet *p);
 /* A packet that was taken got another reason on its way out. */
 void uvs_fastpath_count(struct uvs_fastpath *f, int why);
 /* The counts by reason since the last call, UVS_WHY_MAX of them. */

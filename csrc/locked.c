@@ -256,6 +256,15 @@ void uvs_fastpath_count(struct uvs_fastpath *f, int why)
 	engine_unlock(f->table);
 }
 
+void uvs_fastpath_again(struct uvs_fastpath *f, const struct uvs_packet *p)
+{
+	if (!p->traced)
+		return;
+	engine_lock(f->table);
+	trace_take_back(f->trace, p->traced);
+	engine_unlock(f->table);
+}
+
 void uvs_fastpath_take(struct uvs_fastpath *f, uint64_t *why)
 {
 	uint32_t i;

@@ -407,10 +407,13 @@ static int one(struct uvs_nfq *q, struct uvs_fastpath *f, uint32_t i)
 		p->outdev = slow.outdev;
 		if (!in_doubt(q, f, p, slow.hook))
 			step = uvs_fastpath(f, p, slow.hook, q->now, &way);
+		slow.traced = p->traced;
 	}
 	switch (step) {
 	case UVS_STEP_SLOW:
 		if (!give(q, read ? p : NULL, &slow)) {
+			if (read)
+				uvs_fastpath_again(f, p);
 			uvs_packet_buffer(p, &caplen); /* its message is read once more */
 			return 0;
 		}

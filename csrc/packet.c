@@ -281,7 +281,7 @@ int uvs_packet_load(struct uvs_packet *p, const uint8_t *data, uint32_t len, uin
 	p->len = len < ROOM ? len : ROOM;
 	p->mark = mark;
 	p->frag_max = 0;
-	p->partial = p->gso = 0;
+	p->partial = p->gso = p->traced = 0;
 	p->indev = p->outdev = 0;
 	if (p->len)
 		memcpy(p->data, data, p->len);
@@ -308,7 +308,7 @@ int uvs_packet_at(struct uvs_packet *p, uint32_t off, uint32_t len, uint32_t mar
 	p->len = len;
 	p->mark = mark;
 	p->frag_max = 0;
-	p->partial = p->gso = 0;
+	p->partial = p->gso = p->traced = 0;
 	p->indev = p->outdev = 0;
 	poison(b->room, off);
 	poison(p->data + len, sizeof(b->room) - off - len);

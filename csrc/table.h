@@ -290,6 +290,13 @@ struct uvs_way;
 int fastpath(struct uvs_fastpath *f, struct uvs_packet *p, int hook, uint64_t now, struct uvs_way *way);
 void fastpath_fragmented(struct uvs_fastpath *f, const uint8_t *ends, uint32_t len, int by);
 
+/* trace.c.  trace_ask: as the fast path does it; the connection is the packet's, NULL: it has none.  trace_take_back: it
+ * comes once more, or something else became of it. */
+struct uvs_trace;
+uint8_t trace_ask(struct uvs_trace *t, const struct uvs_packet *p, const struct uvs_conn *c, int hook,
+		  int verdict, int why, uint64_t now);
+void trace_take_back(struct uvs_trace *t, uint8_t told);
+
 /* service.c.  service_find: the scheduler of the service that a packet is for; NULL: the hook path's. */
 int service_put(struct uvs_table *t, uint32_t service, struct uvs_sched *s);
 void service_remove(struct uvs_table *t, uint32_t service);

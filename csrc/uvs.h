@@ -132,6 +132,7 @@ struct uvs_packet {
 	uint32_t frag_max; /* largest fragment that it was put together from, 0: none (frag_max_size) */
 	uint8_t partial; /* TCP: the checksum is the pseudo header's sum, to be finished (CHECKSUM_PARTIAL) */
 	uint8_t gso; /* TCP: it stands for several segments (skb_is_gso) */
+	uint8_t traced; /* what the fast path was told of it (trace.h) */
 	struct uvs_iphdr iph;
 };
 

@@ -71,6 +71,7 @@ struct uvs_queued {
 	int32_t outdev; /* output interface, 0: none yet */
 	uint8_t hook; /* NF_INET_* */
 	uint8_t gso; /* it stands for several segments */
+	uint8_t traced; /* what the fast path was told of it (trace.h) */
 };
 
 struct uvs_nfq_info {

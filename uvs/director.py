@@ -230,7 +230,9 @@ class Director:
             self.driver: NetfilterQueueDriver | NativeDriver = NetfilterQueueDriver(self.queue, self._packet)
             self._undo.callback(self.driver.close)
             return
-        self.fastpath = FastPath(self.ipvs.table, self.egress.nexthops, self.clock_rate)
+        self.fastpath = FastPath(
+            self.ipvs.table, self.egress.nexthops, self.clock_rate, self.ipvs.tracers.trace
+        )
         self._undo.callback(self.fastpath.close)
         self.fragments.sizes.count = self.fastpath.fragmented
         workers = [
@@ -267,9 +269,11 @@ class Director:
         if self.fastpath is not None:
             self.fastpath.take_counts(self.ipvs.why)
 
-    def _packet(self, hook: int, data: bytes, mark: int, indev: int, gso: bool) -> bool | bytes | Marked:
+    def _packet(
+        self, hook: int, data: bytes, mark: int, indev: int, gso: bool, traced: int
+    ) -> bool | bytes | Marked:
         skb = self.skb
-        verdict = nf_hook(self.ipvs, skb, _HOOKS[hook], data, mark, indev, gso)
+        verdict = nf_hook(self.ipvs, skb, _HOOKS[hook], data, mark, indev, gso, traced)
         largest = 0 if skb.made else skb.frag_max
         for index, packet in skb.sends:
             # inside a tunnel of the other family it is not looked at

@@ -109,7 +109,7 @@ class Queues:
             for n in numbers
         ]
 
-    def _handle(self, queue: int, hook: int, data: bytes, mark: int, indev: int, gso: bool) -> bool:
+    def _handle(self, queue: int, hook: int, data: bytes, mark: int, indev: int, gso: bool, _: int) -> bool:
         if (at := data.find(TOKEN)) >= 0:
             number = int.from_bytes(data[at + len(TOKEN) :][:2])
             self.seen[number].append((hook, queue))

@@ -159,7 +159,7 @@ class Tap:
         self.answer: bool | bytes | Exception = True  # bytes: that payload instead of a datagram's own
         self.driver = open_driver(driver, queue, self._handle, bound)
 
-    def _handle(self, hook: int, data: bytes, mark: int, indev: int, gso: bool) -> bool | bytes:
+    def _handle(self, hook: int, data: bytes, mark: int, indev: int, gso: bool, _: int) -> bool | bytes:
         self.seen.append((hook, mark, indev, data))
         if isinstance(self.answer, Exception):
             raise self.answer

@@ -54,6 +54,13 @@ class About(NamedTuple):
     started: int
 
 
+class TraceCounts(NamedTuple):
+    """Packets that a trace's filter took; of them, those that are not shown."""
+
+    matched: int
+    suppressed: int
+
+
 # A change may wait in the director for a firewall's programs and for the lock that they share.
 TIMEOUT_S = 20.0
 
@@ -434,6 +441,21 @@ class Client:
             netlink.attributes(body)[extension.Attr.JSON].decode()
             for body in self._uvs_dump(extension.Cmd.GET_WALKS)
         ]
+
+    def trace(self, words: str, rate: int) -> str:
+        """Trace what a filter takes, `rate` walks a second, until this connection ends: how it was understood.
+
+        `walks` are those of the trace from now on. EINVAL: no such filter or rate; EBUSY: four others trace;
+        EOPNOTSUPP: the director is older.
+        """
+        (attrs,) = self._uvs(extension.Cmd.TRACE, extension.text(words) + extension.count(rate))
+        return attrs[extension.Attr.TEXT].decode()
+
+    def traced(self) -> TraceCounts:
+        """What the trace has come to."""
+        (attrs,) = self._uvs(extension.Cmd.GET_TRACE)
+        told = json.loads(attrs[extension.Attr.JSON])
+        return TraceCounts(told["matched"], told["suppressed"])
 
     def proc(self, name: str) -> Iterator[str]:
         """The text of /proc/net/NAME, in pieces; ENOENT."""

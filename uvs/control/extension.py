@@ -32,6 +32,8 @@ class Cmd(enum.IntEnum):
     GET_SOCKOPT = 10
     FLUSH_CONNS = 11
     GET_QUEUES = 12
+    TRACE = 13
+    GET_TRACE = 14
     SET_HEALTH = 16
     SET_FALLBACK = 17
     GET_HEALTH = 18
@@ -154,6 +156,11 @@ def parse_count(payload: bytes) -> int:
 def json_text(value: object) -> bytes:
     """The JSON attribute."""
     return attribute(Attr.JSON, json.dumps(value, separators=(",", ":")).encode())
+
+
+def text(words: str) -> bytes:
+    """The TEXT attribute."""
+    return attribute(Attr.TEXT, words.encode())
 
 
 def sockopt(option: int, size: int, data: bytes) -> bytes:

@@ -84,6 +84,7 @@ class Dispatcher:
     """Answers requests to its families and to the controller."""
 
     families: list[Family]
+    asking: object = None  # whose request is at hand
     _by_id: dict[int, Family] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,14 +103,20 @@ class Dispatcher:
         changed = list(self.answer(datagram, admin, answers))
         return Handled(answers, any(changed))
 
-    def answer(self, datagram: bytes, admin: bool, answers: list[Answer]) -> Iterator[bool]:
-        """The same step by step: fills `answers`; says after each step whether it has changed something."""
+    def answer(
+        self, datagram: bytes, admin: bool, answers: list[Answer], asking: object = None
+    ) -> Iterator[bool]:
+        """The same step by step: fills `answers`; says after each step whether it has changed something.
+
+        `asking`: who sent it.
+        """
         for request in netlink.messages(datagram):
             if not request.flags & NLM_F_REQUEST or request.type < netlink.NLMSG_MIN_TYPE:
                 if request.flags & NLM_F_ACK:
                     answers.append(netlink.ack(request))
                 continue
             changed = False
+            self.asking = asking
             try:
                 done = self._request(request, admin, answers)
                 if not isinstance(done, bool):

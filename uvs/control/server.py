@@ -83,6 +83,7 @@ class Client:
         if self._gone:
             return
         del self.server.clients[self.fd]
+        self.server.uvs.gone(self)
         self.server.places.leave(self.who.uid, self.server.access.favours(self.who))
         self.server.turns.forget(self)
         self.server.held.discard(self)
@@ -118,7 +119,7 @@ class Client:
             if not datagram or flags & socket.MSG_TRUNC:
                 closed = True
                 break
-            self._work = self.server.dispatcher.answer(datagram, self.admin, self._answers)
+            self._work = self.server.dispatcher.answer(datagram, self.admin, self._answers, self)
         self.server.handled()
         if self._changed is not None:
             long = time.monotonic() - self._changed > GATHER_S
@@ -251,9 +252,8 @@ class Server:
         self.commits = Commits(commit, self._committed)
         self.held: set[Client] = set()  # whose answers wait for a commit
         self.leaving = False  # no request is taken any more: commit would follow commit
-        self.dispatcher = Dispatcher(
-            [IpvsFamily(ipvs.services, ipvs.table).family(), UvsFamily(ipvs, more).family()]
-        )
+        self.uvs = UvsFamily(ipvs, more, lambda: self.dispatcher.asking)
+        self.dispatcher = Dispatcher([IpvsFamily(ipvs.services, ipvs.table).family(), self.uvs.family()])
         self.clients: dict[int, Client] = {}
         self.places = Places(room())
         self.turns: Turns

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from uvs import __version__
 from uvs.control import connfilter, extension, messages, proctext
@@ -17,6 +18,8 @@ from uvs.control.sockopt import Sockopt
 from uvs.engine.core import Conn, Why
 from uvs.ipvs.skb import NetnsIpvs
 from uvs.ipvs.spec import IpvsError
+from uvs.ipvs.tracing import Tracer
+from uvs.ipvs.walk import Walk
 
 NAME_MAX, VALUE_MAX = 63, 255
 RECORD_MAX = 10_000
@@ -29,11 +32,17 @@ CONNS_PER_TURN = 512  # looked at before others may go first
 class UvsFamily:
     """The family UVS over one director."""
 
-    def __init__(self, ipvs: NetnsIpvs, more: Mapping[int, Op] | None = None) -> None:
-        """`more`: commands that others do."""
-        self.ipvs = ipvs
+    def __init__(
+        self,
+        ipvs: NetnsIpvs,
+        more: Mapping[int, Op] | None = None,
+        asking: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`more`: commands that others do; `asking`: whose request is at hand (`gone` ends what it traces)."""
+        self.ipvs, self._asking = ipvs, asking
         self.more = more or {}
         self.started = int(time.time())
+        self._tracers: dict[object, Tracer] = {}
         self.sockopt = Sockopt(ipvs.services, ipvs.table)
 
     def family(self) -> Family:
@@ -51,6 +60,8 @@ class UvsFamily:
             Cmd.GET_SOCKOPT: Op(dump=self.get_sockopt),
             Cmd.FLUSH_CONNS: Op(dump=self.flush_conns),
             Cmd.GET_QUEUES: Op(dump=self.get_queues),
+            Cmd.TRACE: Op(self.trace),
+            Cmd.GET_TRACE: Op(self.get_trace),
         }
         return Family(
             UVS_ID,
@@ -170,15 +181,53 @@ class UvsFamily:
         self.ipvs.recorder.want = count
 
     def get_walks(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
-        """Hand out, oldest first, and forget the walks recorded so far."""
+        """Hand out, oldest first, and forget the walks so far: of who asks, if it traces, else those recorded."""
+        tracer = self._tracers.get(self._asking())
+        return self._recorded() if tracer is None else self._traced(tracer)
+
+    def _recorded(self) -> Iterator[Reply]:
         walks = self.ipvs.recorder.walks
         for _ in range(len(walks)):
             if not walks:
                 return
-            yield (
-                Cmd.GET_WALKS,
-                extension.json_text(walks.popleft().to_json(WALK_SNAP, WALK_SENT)),
-            )
+            yield _told(walks.popleft())
+
+    def _traced(self, tracer: Tracer) -> Iterator[Reply]:
+        for _ in range(len(tracer.walks)):
+            if not tracer.walks:
+                return
+            number, walk = tracer.walks.popleft()
+            yield _told(replace(walk, number=number))
+
+    def trace(self, payload: bytes, attrs: Attrs) -> Reply | None:
+        """Trace what the filter TEXT takes, COUNT walks a second (0: no more), until the connection ends.
+
+        EINVAL: no such filter or rate; EBUSY: no room for one more.
+        """
+        rate = messages.number(attrs, Attr.COUNT, 8)
+        try:
+            words = attrs.get(Attr.TEXT, b"").decode()
+        except UnicodeDecodeError:
+            raise messages.invalid("a filter is a text") from None
+        self.gone(self._asking())
+        if rate == 0:
+            return None
+        self._tracers[self._asking()] = tracer = self.ipvs.tracers.add(words, rate)
+        return Cmd.TRACE, extension.text(tracer.filter)
+
+    def get_trace(self, payload: bytes, attrs: Attrs) -> Reply:
+        """What the trace of who asks has come to. ENOENT: it traces nothing."""
+        tracer = self._tracers.get(self._asking())
+        if tracer is None:
+            raise IpvsError(errno.ENOENT, "no trace")
+        matched, suppressed = self.ipvs.tracers.counts(tracer)
+        told = {"filter": tracer.filter, "rate": tracer.rate, "matched": matched, "suppressed": suppressed}
+        return Cmd.GET_TRACE, extension.json_text(told)
+
+    def gone(self, who: object) -> None:
+        """That one traces no more."""
+        if (tracer := self._tracers.pop(who, None)) is not None:
+            self.ipvs.tracers.remove(tracer)
 
     # ---- what unmodified programs use besides netlink
 
@@ -204,6 +253,10 @@ class UvsFamily:
         data = self.sockopt.get(*_sockopt(attrs))
         starts = range(0, len(data), DATA_PER_MESSAGE)
         return ((Cmd.GET_SOCKOPT, attribute(Attr.DATA, data[at : at + DATA_PER_MESSAGE])) for at in starts)
+
+
+def _told(walk: Walk) -> Reply:
+    return Cmd.GET_WALKS, extension.json_text(walk.to_json(WALK_SNAP, WALK_SENT))
 
 
 def _sockopt(attrs: Attrs) -> tuple[int, int, bytes]:

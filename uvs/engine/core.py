@@ -43,6 +43,7 @@ from uvs.engine.table import (
     tcp_next,
     why_name,
 )
+from uvs.engine.trace import Trace
 
 __all__ = [
     "AF_INET",
@@ -78,6 +79,7 @@ __all__ = [
     "Step",
     "Table",
     "TableError",
+    "Trace",
     "Why",
     "checksum",
     "clock",

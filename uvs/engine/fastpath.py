@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from uvs.engine.binding import ffi, lib, put_packed
 from uvs.engine.packet import Packet
 from uvs.engine.table import Table
+from uvs.engine.trace import Trace
 
 ETH_HLEN = 14
 
@@ -29,6 +30,7 @@ class Fast(enum.IntFlag):
     NODEST = lib.UVS_FAST_NODEST
     REUSE = lib.UVS_FAST_REUSE
     REUSE_FIN_WAIT = lib.UVS_FAST_REUSE_FIN_WAIT
+    TRACE = lib.UVS_FAST_TRACE
 
 
 class Step(enum.IntEnum):
@@ -128,12 +130,15 @@ class NextHops:
 class FastPath:
     """`struct uvs_fastpath`: one table, the next hops, and what is switched off (`flags`, of `Fast`)."""
 
-    def __init__(self, table: Table, nexthops: NextHops, clock_rate: int = 1) -> None:
-        """`clock_rate`: of `clock`, by which packets that come are timed."""
-        self._kept = table, nexthops
+    def __init__(
+        self, table: Table, nexthops: NextHops, clock_rate: int = 1, trace: Trace | None = None
+    ) -> None:
+        """`clock_rate`: of `clock`, by which packets that come are timed; `trace`: with Fast.TRACE."""
+        self._kept = table, nexthops, trace
         self._c = ffi.new("struct uvs_fastpath *")
         self._c.table, self._c.nexthops = table._t, nexthops._c
         self._c.clock_rate = clock_rate
+        self._c.trace = ffi.NULL if trace is None else trace._c
         nexthops._c.table = table._t  # from now on its lock is theirs
         self._way = ffi.new("struct uvs_way *")
         self._why = ffi.new("uint64_t[]", lib.UVS_WHY_MAX)

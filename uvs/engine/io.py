@@ -72,7 +72,8 @@ class Injector:
 class Queued(NamedTuple):
     """A packet for the hook path: `data` IP datagram, `hook` NF_INET_*, `indev` input interface or 0.
 
-    `gso`: a TCP packet that stands for several segments.
+    `gso`: a TCP packet that stands for several segments; `traced`: what the fast path was told of it
+    (`Trace.begin`).
     """
 
     id: int
@@ -81,6 +82,7 @@ class Queued(NamedTuple):
     mark: int
     indev: int
     gso: bool
+    traced: int = 0
 
 
 class Queue:
@@ -129,7 +131,7 @@ class Queue:
         if not lib.uvs_nfq_slow(self._c, slow):
             return None
         data = bytes(ffi.buffer(slow.data, slow.len))
-        return Queued(slow.id, slow.hook, data, slow.mark, slow.indev, bool(slow.gso))
+        return Queued(slow.id, slow.hook, data, slow.mark, slow.indev, bool(slow.gso), slow.traced)
 
     def verdict(self, accept: bool, payload: bytes = b"", mark: int | None = None) -> None:
         """NF_ACCEPT or NF_DROP for it; with another payload (PAYLOAD_MAX bytes) or mark."""

@@ -128,6 +128,7 @@ class Packet:
 
     len = number("len", "bytes of the IP datagram")
     mark = number("mark", "netfilter mark")
+    traced = number("traced", "what the fast path was told of it: `Trace.begin`")
     frag_max = number("frag_max", "bytes of the largest fragment that `Reassembler` made it from; 0: none")
 
     def l4_csum_ok(self) -> bool:

@@ -49,6 +49,8 @@ def ip_vs_in(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
     if record:
         record.before = walk.entry(cp, skb.now) if cp else None
         record.step(1, "ip_vs_conn_in_get", "found" if cp else "no connection", packet=walk.describe(iph))
+    if cp and skb.trace:
+        skb.trace.found(cp)
     if cp and pp.is_new_conn(iph) and not iph.flags & Hdr.LATER and _reschedule(ipvs, skb, cp, pp):
         skb.found = table.index_of(cp)
         cp = None
@@ -70,6 +72,8 @@ def ip_vs_in(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
         cp, verdict = conn_schedule(ipvs, skb, iph, pp)
         if cp is None:
             return verdict
+        if skb.trace:
+            skb.trace.found(cp)
 
     table.in_stats(cp, skb.pkt.len)
     came = cp.state_name if record else ""
@@ -247,6 +251,8 @@ def _bypass(ipvs: NetnsIpvs, svc: Service, skb: Skb, iph: Header) -> Verdict:
     )  # fmt: skip
     if cp is None:
         return skb.drop(Why.TABLE_FULL)
+    if skb.trace:
+        skb.trace.found(cp)
     if skb.walk:
         skb.walk.step(2, "ip_vs_leave", "no real server: sent to its own destination (cache_bypass)")
     ipvs.table.set_state(cp, Dir.INPUT, iph)
@@ -300,6 +306,8 @@ def ip_vs_out(ipvs: NetnsIpvs, skb: Skb) -> Verdict:
 def handle_response(ipvs: NetnsIpvs, skb: Skb, cp: Conn, iph: Header) -> Verdict:
     """handle_response: the reply of a NAT server becomes the virtual service's; of others it is only seen."""
     record = skb.walk
+    if skb.trace:
+        skb.trace.found(cp)
     if record:
         record.before = walk.entry(cp, skb.now)
         record.step(1, "ip_vs_conn_out_get", "found", packet=walk.describe(iph))
@@ -420,6 +428,8 @@ def ip_vs_out_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
 
 def handle_response_icmp(ipvs: NetnsIpvs, skb: Skb, quoted: Header, cp: Conn) -> Verdict:
     """handle_response_icmp: checksum, translation, counters; state and timer stay."""
+    if skb.trace:
+        skb.trace.found(cp)
     if skb.walk:
         skb.walk.after = walk.entry(cp, skb.now)
     if cp.flags & ConnFlag.FWD_MASK == ConnFlag.MASQ:
@@ -470,6 +480,8 @@ def ip_vs_in_icmp(ipvs: NetnsIpvs, skb: Skb) -> Verdict | None:
         if cp is None:
             return verdict
         made = True
+    if skb.trace:
+        skb.trace.found(cp)
     if skb.walk:
         skb.walk.step(1, "ip_vs_in_icmp", "made" if made else "found", quoted=walk.describe(quoted))
         skb.walk.before = None if made else walk.entry(cp, skb.now)

@@ -14,24 +14,33 @@ GATHERED = frozenset({IPPROTO_ICMP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP})
 
 
 def nf_hook(
-    ipvs: NetnsIpvs, skb: Skb, hook: Hook, data: bytes, mark: int = 0, indev: int = 0, gso: bool = False
+    ipvs: NetnsIpvs,
+    skb: Skb,
+    hook: Hook,
+    data: bytes,
+    mark: int = 0,
+    indev: int = 0,
+    gso: bool = False,
+    traced: int = 0,
 ) -> Verdict:
     """One packet through the handlers that IPVS registers at `hook` (ip_vs_ops4, ip_vs_ops6), in their order.
 
     `data`: the IP datagram; `indev`: index of the input interface; `gso`: a TCP packet that stands for
-    several segments. What is to be sent is in `skb.sends`, the reason in `skb.why`; an ACCEPTed packet with
-    `skb.modified` has new content in `skb.pkt`.
+    several segments; `traced`: what the fast path was told of it (`Trace.begin`). What is to be sent is in
+    `skb.sends`, the reason in `skb.why`; an ACCEPTed packet with `skb.modified` has new content in `skb.pkt`.
     """
     refused = skb.begin(hook, data, mark, indev, ipvs.clock())
     if refused:
         ipvs.why[refused] += 1
         skb.why = Why(refused)
-        if ipvs.recorder.want:
+        if ipvs.recorder.want or ipvs.tracers:
             _refused(ipvs, skb, data)
         return NF_DROP
     skb.gso = gso
     if hook == Hook.LOCAL_IN and skb.iph.protocol != IPPROTO_TCP:
         skb.frag_max = ipvs.largest_fragment(data[:HEAD], indev)
+    if ipvs.tracers:
+        return _traced(ipvs, skb, data, traced)
     if ipvs.recorder.want:
         return _recorded(ipvs, skb, data)
     verdict = _handlers(ipvs, skb)
@@ -118,6 +127,8 @@ def fast_flags(ipvs: NetnsIpvs) -> int:
     sysctl, flags = ipvs.sysctl, 0
     if ipvs.recorder.want:
         flags |= Fast.OFF
+    if ipvs.tracers:
+        flags |= Fast.TRACE
     if ipvs.services.with_engine:
         flags |= Fast.PE
     if sysctl.nat_icmp_send:
@@ -139,9 +150,31 @@ def fast_flags(ipvs: NetnsIpvs) -> int:
     return flags
 
 
+def _traced(ipvs: NetnsIpvs, skb: Skb, data: bytes, asked: int) -> Verdict:
+    """Recorded if somebody who traces may want it; whether they do is judged by what became of it."""
+    tracers = ipvs.tracers
+    wanted = tracers.begin(skb.pkt, skb.hook, skb.mark, asked, skb.now)
+    skb.trace = tracers.trace
+    if wanted or ipvs.recorder.want:
+        verdict = _recorded(ipvs, skb, data)
+    else:
+        verdict = _handlers(ipvs, skb)
+        if skb.made:
+            own_packets(ipvs, skb)
+        ipvs.why[skb.why] += 1
+    tracers.end(verdict, skb.why, skb.walk, skb.now)
+    return verdict
+
+
+def _walk(ipvs: NetnsIpvs, skb: Skb, packet: str, data: bytes) -> walk.Walk:
+    """The recorder's, if it wants one, else for those alone who trace."""
+    if ipvs.recorder.want:
+        return ipvs.recorder.begin(skb.now, skb.hook.name, packet, data, skb.mark)
+    return walk.Walk(skb.now, skb.hook.name, packet, data, mark=skb.mark)
+
+
 def _recorded(ipvs: NetnsIpvs, skb: Skb, data: bytes) -> Verdict:
-    packet = walk.describe(skb.iph)
-    record = skb.walk = ipvs.recorder.begin(skb.now, skb.hook.name, packet, data, skb.mark)
+    record = skb.walk = _walk(ipvs, skb, walk.describe(skb.iph), data)
     verdict = _handlers(ipvs, skb)
     own = len(skb.sends)
     own_packets(ipvs, skb)
@@ -158,7 +191,11 @@ def _recorded(ipvs: NetnsIpvs, skb: Skb, data: bytes) -> Verdict:
 
 def _refused(ipvs: NetnsIpvs, skb: Skb, data: bytes) -> None:
     """What no header could be read of."""
-    packet = f"{len(data)} bytes that cannot be read"
-    record = ipvs.recorder.begin(skb.now, skb.hook.name, packet, data, skb.mark)
-    record.step(0, "ip_rcv", f"dropped: {skb.why.label}")
-    record.verdict, record.why = NF_DROP.name, skb.why.label
+    wanted = bool(ipvs.tracers) and ipvs.tracers.begin(None, skb.hook, skb.mark, 0, skb.now)
+    record = None
+    if wanted or ipvs.recorder.want:
+        record = _walk(ipvs, skb, f"{len(data)} bytes that cannot be read", data)
+        record.step(0, "ip_rcv", f"dropped: {skb.why.label}")
+        record.verdict, record.why = NF_DROP.name, skb.why.label
+    if ipvs.tracers:
+        ipvs.tracers.end(NF_DROP, skb.why, record, skb.now)

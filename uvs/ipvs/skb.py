@@ -7,13 +7,14 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Final
 
-from uvs.engine.core import AF_INET, AF_INET6, Conn, Header, Packet, Reassembler, Table, Why
+from uvs.engine.core import AF_INET, AF_INET6, Conn, Header, Packet, Reassembler, Table, Trace, Why
 from uvs.ipvs.defence import Defence
 from uvs.ipvs.icmp_limit import IcmpLimit
 from uvs.ipvs.route import Route, Routes
 from uvs.ipvs.services import Dest, Service, Services
 from uvs.ipvs.spec import QueueRow
 from uvs.ipvs.sysctl import Sysctl
+from uvs.ipvs.tracing import Tracers
 from uvs.ipvs.walk import Recorder, Walk
 
 
@@ -55,6 +56,7 @@ class Skb:
         "now",
         "pkt",
         "sends",
+        "trace",
         "walk",
         "why",
     )
@@ -75,6 +77,7 @@ class Skb:
         self.sends: list[tuple[int, bytes]] = []  # (next hop, packet) to be sent
         self.made: list[tuple[int, bytes]] = []  # the director's own packets, on their way to LOCAL_OUT
         self.walk: Walk | None = None
+        self.trace: Trace | None = None  # somebody traces: to be told which connection it belongs to
 
     def begin(self, hook: Hook, data: bytes, mark: int, indev: int, now: int) -> int:
         """Load a packet; returns 0 or why it cannot be read."""
@@ -87,6 +90,7 @@ class Skb:
         self.sends = []
         self.made = []
         self.walk = None
+        self.trace = None
         return self.pkt.load(data, mark)
 
     def drop(self, why: Why) -> Verdict:
@@ -123,6 +127,7 @@ class NetnsIpvs:
         self.services.observers.append(self._services_changed)
         self._nodest = False  # a destination was deleted while expire_nodest_conn was set
         self.recorder = Recorder()
+        self.tracers = Tracers(table)
         # Told of each new connection of a fwmark service whose server answers with the virtual address:
         # nothing else tells beforehand where its replies come from.
         self.answers_from: Callable[[Conn], None] = lambda cp: None

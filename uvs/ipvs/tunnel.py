@@ -90,6 +90,8 @@ def _about_request(ipvs: NetnsIpvs, skb: Skb, outer: Header, inner: Header, over
         skb.walk.step(1, "ip_vs_in_icmp", "ours" if cp else "no connection", tunnelled=walk.describe(inner))
     if cp is None:
         return skb.accept(Why.NO_CONN)
+    if skb.trace:
+        skb.trace.found(cp)
     if not skb.pkt.l4_csum_ok():
         return skb.drop(Why.CHECKSUM)
     skb.why = Why.TUNNEL_ICMP

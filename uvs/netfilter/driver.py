@@ -22,9 +22,10 @@ class Marked(NamedTuple):
     mark: int
 
 
-# (hook NF_INET_*, IP datagram, mark, input ifindex, does it stand for several TCP segments)
+# (hook NF_INET_*, IP datagram, mark, input ifindex, does it stand for several TCP segments, what the fast
+# path was told of who traces it)
 # -> accept, drop, or accept with this payload (and mark).
-Handler = Callable[[int, bytes, int, int, bool], bool | bytes | Marked]
+Handler = Callable[[int, bytes, int, int, bool, int], bool | bytes | Marked]
 
 log = logging.getLogger(__name__)
 

@@ -142,7 +142,9 @@ class NativeDriver:
             each.cut += 1
             return _DROP
         try:
-            return _spelled(self._handle(packet.hook, packet.data, packet.mark, packet.indev, packet.gso))
+            return _spelled(
+                self._handle(packet.hook, packet.data, packet.mark, packet.indev, packet.gso, packet.traced)
+            )
         except Exception as error:
             each.errors += 1
             self._failures.add(error)

@@ -132,7 +132,7 @@ class NetfilterQueueDriver:
             if is_cut(data):
                 self.cut += 1
             else:
-                verdict = self._handle(packet.hook, data, packet.get_mark(), packet.indev, False)
+                verdict = self._handle(packet.hook, data, packet.get_mark(), packet.indev, False, 0)
                 if verdict.__class__ is not bool:
                     self._change(packet, cast(bytes | Marked, verdict))
         except Exception as error:
