@@ -267,9 +267,9 @@ int uvs_trace_begin(struct uvs_trace *t, const struct uvs_packet *p, int hook, u
 		    uint64_t now)
 {
 	struct uvs_traced *hand = &t->hand;
+	int wanted = NO, found = NO;
 	struct known k;
 	uint32_t i;
-	int found = NO;
 
 	engine_lock(t->table);
 	*hand = (struct uvs_traced){ .mark = mark, .hook = (uint8_t)hook, .asked = (uint8_t)asked };
@@ -280,20 +280,22 @@ int uvs_trace_begin(struct uvs_trace *t, const struct uvs_packet *p, int hook, u
 	k = of_hand(t, -1, -1);
 	for (i = 0; i < UVS_TRACERS && !asked; i++) {
 		const struct uvs_tracer *r = &t->tracer[i];
-		const int so = t->on >> i & 1 && may(&r->bucket, now) ? judge(r->program, r->n, &k) : NO;
+		const int so = t->on >> i & 1 ? judge(r->program, r->n, &k) : NO;
 
 		found = so > found ? so : found;
+		if (so > wanted && may(&r->bucket, now))
+			wanted = so;
 	}
-	if (found == PERHAPS) {
+	if (wanted == PERHAPS) {
 		if (may(&t->tries, now))
 			take(&t->tries, now);
 		else
-			found = NO;
+			wanted = NO;
 	}
-	if (asked && asked & (int)t->on)
-		found = YES;
+	if (asked & (int)t->on)
+		wanted = YES;
 	engine_unlock(t->table);
-	return found != NO;
+	return wanted != NO ? UVS_TRACE_WALK : found != NO ? UVS_TRACE_JUDGE : UVS_TRACE_NOBODY;
 }
 
 void uvs_trace_found(struct uvs_trace *t, const struct uvs_conn *c)

@@ -92,8 +92,12 @@ void uvs_trace_counts(const struct uvs_trace *t, uint32_t which, uint64_t *match
 
 /* The hook path, for each packet: begin; found, for each connection that it comes to belong to; end.
  *
- * begin: `p` NULL: it could not be read; `asked`: what the fast path was told, 0: it was not.  May somebody want its
- * walk?  end: by verdict and reason, and whether there is a walk: who gets it, a bit each. */
+ * begin: `p` NULL: it could not be read; `asked`: what the fast path was told, 0: it was not.  NOBODY wants its walk, and
+ * that is all; it is to be JUDGEd in the end; or recorded for that (WALK).
+ * end: by verdict and reason, and whether there is a walk: who gets it, a bit each. */
+#define UVS_TRACE_NOBODY 0
+#define UVS_TRACE_JUDGE 1
+#define UVS_TRACE_WALK 2
 int uvs_trace_begin(struct uvs_trace *t, const struct uvs_packet *p, int hook, uint32_t mark, int asked,
 		    uint64_t now);
 void uvs_trace_found(struct uvs_trace *t, const struct uvs_conn *c);

@@ -20,6 +20,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "lab": ("uvs.lab.command", "an LVS in network namespaces: demo, up, down, exec, send, stop..."),
     "walk": ("uvs.walk.command", "a packet's walk on paper: what IPVS does with it, and why; no network"),
+    "trace": (
+        "uvs.trace.command",
+        "live packets' walks through a running director; what was dropped, and why",
+    ),
     "decap": ("uvs.decap", "the real server's end of a tunnel, without kernel modules"),
     "sysctl": ("uvs.control.sysctl_command", "show and set IPVS's knobs (net.ipv4.vs.*)"),
     "exec": ("uvs.exec", "run ipvsadm, keepalived, ldirectord... unmodified against the director"),

@@ -21,13 +21,15 @@ class FastWorld(World):
     def __init__(self, world: World) -> None:
         self.__dict__ = world.__dict__
         self.hops = NextHops()
-        self.fastpath = FastPath(self.table, self.hops)
+        self.fastpath = FastPath(self.table, self.hops, trace=self.ipvs.tracers.trace)
         self.packet = Packet()
         self.fast = 0
         self.whole = 1 << 16  # no datagram comes in fragments
         self.half = False  # checksums come as a sender's stack hands them over
 
-    def at(self, hook: Hook, packet: Any, mark: int = 0, indev: int = 2, gso: bool = False) -> Outcome:
+    def at(
+        self, hook: Hook, packet: Any, mark: int = 0, indev: int = 2, gso: bool = False, traced: int = 0
+    ) -> Outcome:
         for index in list(self.routes.rows):
             route = self.routes.at(index)
             hop = route and NextHop(1, route.mtu, b"", False, route.saddr, route.learned, route.local)
@@ -44,7 +46,7 @@ class FastWorld(World):
         if step == Step.SLOW:
             self.packet.csum_finish()
             assert self.packet.data == bytes(packet)[: self.packet.len], "nothing was touched"
-            return super().at(hook, packet, mark, indev, gso)
+            return super().at(hook, packet, mark, indev, gso, self.packet.traced)
         self.fast += 1
         assert hook != Hook.LOCAL_OUT or outdev != 1, "its mark says to LOCAL_IN that it was handled"
         before = list(self.ipvs.why)

@@ -100,10 +100,16 @@ class World:
     # ---- packets
 
     def at(
-        self, hook: Hook, packet: ScapyPacket | bytes, mark: int = 0, indev: int = 2, gso: bool = False
+        self,
+        hook: Hook,
+        packet: ScapyPacket | bytes,
+        mark: int = 0,
+        indev: int = 2,
+        gso: bool = False,
+        traced: int = 0,
     ) -> Outcome:
         data = bytes(packet)
-        verdict = nf_hook(self.ipvs, self.skb, hook, data, mark, indev, gso)
+        verdict = nf_hook(self.ipvs, self.skb, hook, data, mark, indev, gso, traced)
         sent = [(str(ip_address(self.routes.rows[i][1])), dissect(d)) for i, d in self.skb.sends]
         content = dissect(self.skb.pkt.data) if self.skb.modified else None
         return Outcome(verdict, self.skb.why, sent, content)

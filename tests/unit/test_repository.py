@@ -27,7 +27,7 @@ LAYERS = [
     {"walk"},  # reads services as uvsadm does
     {"decap", "exec", "lab", "takeover"},  # clients of control, of egress's netlink, of the walk's text
     {"diverted", "doctor", "flush", "host", "listen", "successor", "top"},
-    {"director", "web"},  # asks as top does
+    {"director", "trace", "web"},  # ask as top does
     {"metrics", "run"},
     {"cli"},
 ]

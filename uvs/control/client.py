@@ -443,7 +443,7 @@ class Client:
         ]
 
     def trace(self, words: str, rate: int) -> str:
-        """Trace what a filter takes, `rate` walks a second, until this connection ends: how it was understood.
+        """Trace what a filter takes, `rate` walks a second, until this connection ends; how it was read.
 
         `walks` are those of the trace from now on. EINVAL: no such filter or rate; EBUSY: four others trace;
         EOPNOTSUPP: the director is older.

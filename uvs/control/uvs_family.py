@@ -181,7 +181,7 @@ class UvsFamily:
         self.ipvs.recorder.want = count
 
     def get_walks(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
-        """Hand out, oldest first, and forget the walks so far: of who asks, if it traces, else those recorded."""
+        """Hand out, oldest first, and forget walks: those of the trace of who asks, else those recorded."""
         tracer = self._tracers.get(self._asking())
         return self._recorded() if tracer is None else self._traced(tracer)
 

@@ -41,6 +41,14 @@ class Op(enum.IntEnum):
     WHY = lib.UVS_COND_WHY
 
 
+class Want(enum.IntEnum):
+    """What is to be done for those who trace (`UVS_TRACE_*`): nothing, `end`, or `end` with a walk."""
+
+    NOBODY = lib.UVS_TRACE_NOBODY
+    JUDGE = lib.UVS_TRACE_JUDGE
+    WALK = lib.UVS_TRACE_WALK
+
+
 class Cond(NamedTuple):
     """One condition (`struct uvs_cond`): `addr` packed, `bits` of it that count, `port` 0 for any."""
 
@@ -99,13 +107,13 @@ class Trace:
         lib.uvs_trace_counts(self._c, which, self._counts, self._counts + 1)
         return Counts(*self._counts)
 
-    def begin(self, packet: Packet | None, hook: int, mark: int, asked: int, now: int) -> bool:
+    def begin(self, packet: Packet | None, hook: int, mark: int, asked: int, now: int) -> Want:
         """A packet on the hook path (None: it could not be read): may somebody want its walk?
 
         `asked`: what the fast path was told of it, 0: it did not ask.
         """
         c = ffi.NULL if packet is None else packet._c
-        return bool(lib.uvs_trace_begin(self._c, c, hook, mark, asked, now))
+        return lib.uvs_trace_begin(self._c, c, hook, mark, asked, now)  # type: ignore[no-any-return]
 
     def found(self, conn: Conn) -> None:
         """The packet in hand belongs to that connection."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from uvs.engine.core import AF_INET, Fast, FastPath, Hdr, Why
+from uvs.engine.trace import Want
 from uvs.ipvs import walk
 from uvs.ipvs.core import ip_vs_forward_icmp, ip_vs_in, ip_vs_out
 from uvs.ipvs.ipproto import IPPROTO_ICMP, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
@@ -154,15 +155,17 @@ def _traced(ipvs: NetnsIpvs, skb: Skb, data: bytes, asked: int) -> Verdict:
     """Recorded if somebody who traces may want it; whether they do is judged by what became of it."""
     tracers = ipvs.tracers
     wanted = tracers.begin(skb.pkt, skb.hook, skb.mark, asked, skb.now)
-    skb.trace = tracers.trace
-    if wanted or ipvs.recorder.want:
+    if wanted:
+        skb.trace = tracers.trace
+    if wanted == Want.WALK or ipvs.recorder.want:
         verdict = _recorded(ipvs, skb, data)
     else:
         verdict = _handlers(ipvs, skb)
         if skb.made:
             own_packets(ipvs, skb)
         ipvs.why[skb.why] += 1
-    tracers.end(verdict, skb.why, skb.walk, skb.now)
+    if wanted:
+        tracers.end(verdict, skb.why, skb.walk, skb.now)
     return verdict
 
 
@@ -191,11 +194,13 @@ def _recorded(ipvs: NetnsIpvs, skb: Skb, data: bytes) -> Verdict:
 
 def _refused(ipvs: NetnsIpvs, skb: Skb, data: bytes) -> None:
     """What no header could be read of."""
-    wanted = bool(ipvs.tracers) and ipvs.tracers.begin(None, skb.hook, skb.mark, 0, skb.now)
+    wanted = Want.NOBODY
+    if ipvs.tracers:
+        wanted = ipvs.tracers.begin(None, skb.hook, skb.mark, 0, skb.now)
     record = None
-    if wanted or ipvs.recorder.want:
+    if wanted == Want.WALK or ipvs.recorder.want:
         record = _walk(ipvs, skb, f"{len(data)} bytes that cannot be read", data)
         record.step(0, "ip_rcv", f"dropped: {skb.why.label}")
         record.verdict, record.why = NF_DROP.name, skb.why.label
-    if ipvs.tracers:
+    if wanted:
         ipvs.tracers.end(NF_DROP, skb.why, record, skb.now)

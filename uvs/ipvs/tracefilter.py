@@ -49,7 +49,7 @@ class FilterError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
+class Condition:
     """One condition."""
 
     cond: Cond
@@ -83,7 +83,7 @@ class Join:
         return f"{first} {self.word} {_in_parentheses(right) if isinstance(right, Join) else right}"
 
 
-Expr = Test | Not | Join
+Expr = Condition | Not | Join
 
 
 def parse(text: str) -> Expr | None:
@@ -116,7 +116,7 @@ def program(expr: Expr | None) -> list[Cond]:
 
 
 def _postfix(expr: Expr) -> Iterator[Cond]:
-    if isinstance(expr, Test):
+    if isinstance(expr, Condition):
         yield expr.cond
     elif isinstance(expr, Not):
         yield from _postfix(expr.of)
@@ -222,20 +222,20 @@ class _Parser:
             cond = Cond(Op.PROTO, PROTOCOLS[word]) if known else Cond(Op.FAMILY, FAMILIES[word])
             following = self._peek()
             if following and following.text.lower() in ("port", "host"):  # `tcp port 80`
-                return Join("and", Test(cond), self._primitive(self._take("a condition")))
-            return Test(cond)
+                return Join("and", Condition(cond), self._primitive(self._take("a condition")))
+            return Condition(cond)
         if word in ADDRESSED:
-            return Test(_addressed(ADDRESSED[word], word, self._take(f"the address of `{word}`")))
+            return Condition(_addressed(ADDRESSED[word], word, self._take(f"the address of `{word}`")))
         if word in NAMED:
             op, names = NAMED[word]
-            return Test(Cond(op, _named(names, word, self._take(f"the name of `{word}`"))))
+            return Condition(Cond(op, _named(names, word, self._take(f"the name of `{word}`"))))
         if word in NUMBERED:
             op, least, most = NUMBERED[word]
-            return Test(Cond(op, _number(self._take(f"the number of `{word}`"), word, least, most)))
+            return Condition(Cond(op, _number(self._take(f"the number of `{word}`"), word, least, most)))
         if word == "proto":
             value = self._take("the name or number of `proto`")
             number = PROTOCOLS.get(value.text.lower())
-            return Test(Cond(Op.PROTO, _number(value, word, 0, 255) if number is None else number))
+            return Condition(Cond(Op.PROTO, _number(value, word, 0, 255) if number is None else number))
         raise _wrong(token, _instead(word, WORDS))
 
 

@@ -6,7 +6,7 @@ import errno
 from collections import deque
 
 from uvs.engine.core import Packet, Table, Trace
-from uvs.engine.trace import RATE_MAX
+from uvs.engine.trace import RATE_MAX, Want
 from uvs.ipvs.spec import IpvsError
 from uvs.ipvs.tracefilter import FilterError, parse, program
 from uvs.ipvs.walk import Walk
@@ -68,7 +68,7 @@ class Tracers:
         matched, suppressed = self.trace.counts(tracer.which)
         return matched, suppressed + tracer.missed
 
-    def begin(self, packet: Packet | None, hook: int, mark: int, asked: int, now: int) -> bool:
+    def begin(self, packet: Packet | None, hook: int, mark: int, asked: int, now: int) -> Want:
         """As `Trace.begin`."""
         return self.trace.begin(packet, hook, mark, asked, now)
 

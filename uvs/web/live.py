@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import time
 from collections import deque
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 from typing import Any
 
 from uvs.adm import jsontext, listing
@@ -19,7 +19,7 @@ from uvs.walk.jsontext import complete
 
 WALKS_S = 0.5  # between two looks for walks
 STATE_S = 1.0  # and at services and connections
-AT_ONCE = 32  # walks recorded between two looks: the rest of the traffic is left alone
+RATE = 50  # walks a second: the rest of the traffic is left alone
 CONNS_MAX = 500  # a longer table is not listed: it would cost the director too much, and nobody reads it
 KEPT = 200  # walks, for a page that is opened later
 END_S = 5.0  # for a director that does not answer
@@ -35,6 +35,8 @@ class Director:
         self._path = path
         self._source = Source(path)
         self._client: Client | None = None
+        self._traces = False
+        self._number = 0  # of the last walk
 
     def state(self) -> dict[str, Any]:
         """Services, servers, rates, reasons and connections. Unreachable, IpvsError."""
@@ -42,26 +44,29 @@ class Director:
         return state(snapshot, self._conns(snapshot))
 
     def walks(self) -> list[dict[str, Any]]:
-        """The walks recorded since the last call; the next ones are asked for. Unreachable, IpvsError."""
+        """Those since the last call; a trace is begun if there is none. Unreachable, IpvsError."""
         client = self._connected()
         try:
-            found = [complete(json.loads(text)) for text in client.walks()]
-            client.record(AT_ONCE)
-        except OSError:
+            if not self._traces:
+                client.trace("", RATE)
+                self._traces = True
+            found = client.walks()
+        except OSError as error:
+            if isinstance(error, IpvsError) and error.errno == errno.EBUSY:
+                return []  # as many others trace as may: it is asked for again
             self.close()
             raise
-        return found
+        return [self._numbered(complete(json.loads(text))) for text in found]
 
-    def stop(self) -> None:
-        """Nobody looks any more: nothing is recorded."""
-        if self._client is not None:
-            with suppress(OSError):  # it has gone away, and its recorder with it
-                self._client.record(0)
-        self.close()
+    def _numbered(self, walk: dict[str, Any]) -> dict[str, Any]:
+        """The director begins anew with each trace; the page goes on."""
+        self._number += 1
+        return dict(walk, number=self._number)
 
     def close(self) -> None:
-        """Hang up."""
+        """Hang up: nobody looks any more, and the trace ends with the connection."""
         self._source.close()
+        self._traces = False
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -135,7 +140,7 @@ class Live:
             queue.put_nowait(None)
 
     async def ended(self) -> None:
-        """Until the director was told to record no more; not for long, if it does not answer."""
+        """Until nothing is traced any more; not for long, if the director does not answer."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=END_S)
 
@@ -156,7 +161,7 @@ class Live:
         try:
             while self._readers and not self._closed:
                 await self._ask_readers()
-                await asyncio.to_thread(self._director.stop)
+                await asyncio.to_thread(self._director.close)
         finally:  # also of what nobody expects: pages come again, and it is tried again
             for queue in self._readers:
                 queue.put_nowait(None)

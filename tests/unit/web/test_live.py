@@ -41,9 +41,16 @@ async def until(events: Any, name: str, meant: Callable[[Any], bool] = lambda _:
     raise AssertionError(f"the events ended without {name}")
 
 
+async def over(director: Running) -> None:
+    """Nobody looks: nothing is traced."""
+    async with asyncio.timeout(PATIENCE_S):
+        while director.ipvs.tracers:
+            await asyncio.sleep(0.01)
+
+
 async def recording(director: Running) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not director.ipvs.recorder.want:
+        while not director.ipvs.tracers:
             await asyncio.sleep(0.01)
 
 
@@ -70,7 +77,7 @@ def test_walks_and_states(tmp_path: Path) -> None:
         await events.aclose()
         assert source._task
         await asyncio.wait_for(source._task, PATIENCE_S)
-        assert director.ipvs.recorder.want == 0, "nobody looks: nothing is recorded"
+        await over(director)
         # Somebody comes back.
         again = source.events()
         await until(again, "walk")
@@ -86,7 +93,7 @@ def test_nothing_is_asked_unless_somebody_looks(tmp_path: Path) -> None:
     with running(tmp_path) as director:
         Live(Director(director.path))
         director.do(syn(director))
-        assert director.ipvs.recorder.want == 0
+        assert not director.ipvs.tracers
 
 
 def test_a_long_table_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

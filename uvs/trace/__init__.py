@@ -1,0 +1,1 @@
+"""`uvs trace`: the walks of live packets, asked of a running director, as text, JSON or a capture."""
