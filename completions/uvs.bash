@@ -25,7 +25,7 @@ _uvs()
 	((COMP_CWORD > 1)) || command=
 	[[ $command != @(lab|director) ]] || ((COMP_CWORD == 2)) || command="$command ${COMP_WORDS[2]}"
 	case $command in
-	'') words='run director lab walk decap sysctl top web metrics flush exec doctor -h --help --version' ;;
+	'') words='run director lab walk trace decap sysctl top web metrics flush exec doctor -h --help --version' ;;
 	run) words='--driver --queue-num --queues --busy-poll --conn-max --socket --state-dir --restore-at-boot --control-group --control-user --log-format' ;;
 	director) words='up down status announce' ;;
 	'director up') words='--interface --vip --no-forward' ;;
@@ -45,6 +45,8 @@ _uvs()
 	'lab capture') words='--name --count -c --write client director rs1 rs2 rs3 router' ;;
 	'lab link') words='--name --loss --delay --clear client director rs1 rs2 rs3 router' ;;
 	walk) words='--services --pcap --write --json --hook --mark --local --mtu --mac --no-route --no-neighbour --sysctl --interval' ;;
+	trace) words='--json --pcap --summary --rate --count --seconds client service server host port proto mark hook verdict why
+		tcp udp sctp icmp icmp6 ip ip6 and or not' ;;
 	decap) words='--proto --gue-port --dev --mtu' ;;
 	sysctl) words='-a --all -n --values -N --names -q --quiet -e --ignore -w --write -v --verbose' ;;
 	top) words='--interval --once --json' ;;

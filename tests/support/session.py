@@ -57,6 +57,7 @@ SHAPES = (
     (re.compile(r"\bflowlabel 0x[0-9a-f]+"), "flowlabel N"),
     (re.compile(r"\b(seq|ack|ecr|val) \d+"), r"\1 N"),
     (re.compile(r"\b\d+\.\d+ ?ms\b"), "T ms"),
+    (re.compile(r"\bat 0\.(?!000)\d{3} s\b"), "at T s"),  # of a live walk
     (re.compile(r"\bpid \d+"), "pid N"),
     (re.compile(r"\bafter \d+ (ms|milliseconds)"), "after T"),
     (re.compile(r"Couldn't connect"), "Could not connect"),  # curl before 8.9
@@ -283,6 +284,12 @@ class Session:
             while "ready" not in (line := process.stdout.readline()):
                 assert line, f"{step.command}: it ended at once"
             step.printed = [line.rstrip()]
+        elif step.command.startswith("uvs trace"):
+            said = b""
+            while b"tracing " not in said or not said.endswith(b"\n"):
+                said += (more := os.read(process.stdout.fileno(), 65536))
+                assert more, f"{step.command}: it ended at once: {process.stderr.read()}"
+            step.printed = said.decode().splitlines()
         self._running.append((step, process))
 
 

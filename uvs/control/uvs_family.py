@@ -38,7 +38,7 @@ class UvsFamily:
         more: Mapping[int, Op] | None = None,
         asking: Callable[[], object] = lambda: None,
     ) -> None:
-        """`more`: commands that others do; `asking`: whose request is at hand (`gone` ends what it traces)."""
+        """`more`: commands that others do; `asking`: whose request is at hand (`gone` ends its trace)."""
         self.ipvs, self._asking = ipvs, asking
         self.more = more or {}
         self.started = int(time.time())

@@ -251,7 +251,7 @@ class Session:
         filter = self._client.trace(words, self._rate)
         width = _width(sys.stdout)
         self._shown.say(*summary.lines(before, "since the director's start", width))
-        each = f"at most {self._rate} walks a second"
+        each = f"at most {summary.plural(self._rate, 'walk')} a second"
         self._shown.say(f"tracing {filter or 'every packet'}, {each}; Ctrl-C ends it", "")
         self._shown.flush()
         with _Signals(self._stop):
@@ -261,7 +261,9 @@ class Session:
         self._more()
         counts = self._client.traced()
         self._say_suppressed(counts)
-        self._shown.say(f"{counts.matched} packets matched, {self._count} walks shown")
+        self._shown.say(
+            f"{summary.plural(counts.matched, 'packet')} matched, {summary.plural(self._count, 'walk')} shown"
+        )
         self._shown.say(*summary.lines(summary.since(before, reasons), "during the trace", width))
         self._shown.flush()
 

@@ -35,6 +35,11 @@ ADVICE = {
 _INDENT, _NAME = " " * 12, 14
 
 
+def plural(count: int, noun: str) -> str:
+    """`1 packet`, `2 packets`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
     """Packets by reason between two looks; of a director that began anew: since then."""
     if any(now.get(reason, 0) < count for reason, count in before.items()):
@@ -49,7 +54,7 @@ def lines(reasons: Mapping[str, int], when: str, width: int) -> Iterator[str]:
     ignored = {reason: count for reason, count in told.items() if reason in NOT_OURS}
     dropped = {reason: count for reason, count in told.items() if reason not in HANDLED | NOT_OURS}
     figures = [
-        f"{handled} packets handled",
+        f"{plural(handled, 'packet')} handled",
         f"{sum(dropped.values())} dropped",
         f"{sum(ignored.values())} let pass",
     ]

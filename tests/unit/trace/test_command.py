@@ -139,7 +139,7 @@ def test_a_signal_ends_it(director: Running, capsys: pytest.CaptureFixture[str],
     sent = packets(director, 1, 80)
     threading.Thread(target=end, daemon=True).start()
     assert main(["trace", "tcp"]) == 0
-    assert "1 packets matched, 1 walks shown" in capsys.readouterr().out
+    assert "1 packet matched, 1 walk shown" in capsys.readouterr().out
     assert signal.getsignal(number) == before
     director.do(lambda: None)
     assert not director.ipvs.tracers
