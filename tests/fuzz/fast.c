@@ -2,12 +2,14 @@
  *
  * fast.c - the fast path, and what it leaves to be done to a packet, for the fuzz target.
  */
+#include <errno.h>
 #include <string.h>
 #include "fast.h"
 
 static struct uvs_packet *pkt, *part;
 static struct uvs_fastpath fast = { .whole = UVS_PACKET_MAX, .port_min = 32768, .port_max = 61000 };
 static struct uvs_nexthops hops;
+static struct uvs_trace trace;
 static uint8_t kept[UVS_PACKET_MAX + 40];
 
 static void start(void)
@@ -27,6 +29,8 @@ static void routes(struct uvs_table *t, const uint32_t *dest, uint32_t n, uint8_
 	fast.nexthops = &hops;
 	fast.fragments[0] = fast.fragments[1] = -1;
 	fast.pmtu_disc = how & 1;
+	fast.trace = &trace;
+	fast.flags = how & 128 ? UVS_FAST_TRACE : 0;
 	for (i = 0; i < n; i++) {
 		struct uvs_dest *d = uvs_dest_at(t, dest[i]);
 
@@ -41,6 +45,43 @@ static void routes(struct uvs_table *t, const uint32_t *dest, uint32_t n, uint8_
 		d->tun_flags = how >> 5 & 3;
 		d->tun_port = 6080;
 	}
+}
+
+/* Two who look: at what concerns a network, and at what does not go on; each packet is the first. */
+static void tracers(struct uvs_table *t)
+{
+	static const struct uvs_cond near[] = {
+		{ .op = UVS_COND_CLIENT, .af = UVS_AF_INET, .bits = 9, .addr = { { 10 } } },
+		{ .op = UVS_COND_SERVER,
+		  .af = UVS_AF_INET6,
+		  .bits = 127,
+		  .addr = { { 0xfd } },
+		  .port = 8080 },
+		{ .op = UVS_COND_OR },
+		{ .op = UVS_COND_PORT, .number = 80 },
+		{ .op = UVS_COND_NOT },
+		{ .op = UVS_COND_AND },
+	};
+	static const struct uvs_cond lost[] = { { .op = UVS_COND_VERDICT, .number = UVS_NF_DROP } };
+
+	uvs_trace_init(&trace, t, 1);
+	CHECK(uvs_trace_add(&trace, near, 6, 1) == 0 && uvs_trace_add(&trace, lost, 1, 1) == 1);
+	CHECK(uvs_trace_add(&trace, near, 5, 1) == -EINVAL);
+}
+
+/* The hook path's part: what was granted is counted, and only who wants a walk gets it. */
+static void on_the_hook_path(int hook, int readable, uint64_t now)
+{
+	const int asked = readable ? pkt->traced : 0;
+	const int want = uvs_trace_begin(&trace, readable ? pkt : NULL, hook, 0, asked, now);
+	uint64_t matched, suppressed;
+	int told;
+
+	CHECK(!(asked & UVS_TRACED) == (want != UVS_TRACE_WALK) || !asked);
+	told = uvs_trace_end(&trace, UVS_NF_DROP, UVS_WHY_CHECKSUM, want == UVS_TRACE_WALK, now);
+	CHECK(!(told & ~3));
+	uvs_trace_counts(&trace, 1, &matched, &suppressed);
+	CHECK(asked || (matched == 1 && suppressed == !(told & 2)));
 }
 
 /* What is sent fits, and is whole. */
@@ -71,8 +112,11 @@ void by_fast_path(struct uvs_table *t, const uint32_t *dest, uint32_t n, uint8_t
 
 	start();
 	routes(t, dest, n, how);
-	if (uvs_packet_load(pkt, data, len, 0))
+	tracers(t);
+	if (uvs_packet_load(pkt, data, len, 0)) {
+		on_the_hook_path(hooks[arg >> 4 & 3], 0, now);
 		return;
+	}
 	if (pkt->iph.protocol == 6 && pkt->iph.flags & UVS_HDR_L4 && pkt->iph.end == pkt->len) {
 		pkt->partial = arg & 1;
 		pkt->gso = arg >> 1 & 1;
@@ -87,6 +131,10 @@ void by_fast_path(struct uvs_table *t, const uint32_t *dest, uint32_t n, uint8_t
 		check_iph(pkt);
 	else
 		leaving(&way);
+	if (step == UVS_STEP_SLOW)
+		on_the_hook_path(hooks[arg >> 4 & 3], 1, now);
+	else
+		CHECK(!(pkt->traced & UVS_TRACED));
 }
 
 void segments(const struct uvs_packet *p, const struct uvs_conn *c, uint32_t mtu)

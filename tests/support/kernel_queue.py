@@ -7,7 +7,7 @@ import struct
 from typing import Any, NamedTuple
 
 from support.packets import CLIENT, CPORT, DPORT, SERVER, VIP, VPORT, packed
-from uvs.engine.core import AF_INET, ConnFlag, DestFlag, FastPath, NextHop, NextHops, Table
+from uvs.engine.core import AF_INET, ConnFlag, DestFlag, FastPath, NextHop, NextHops, Table, Trace
 from uvs.engine.io import BATCH, Injector, Queue, ffi
 from uvs.netfilter.nfnetlink import NFNL_SUBSYS_QUEUE, attribute, message
 
@@ -58,7 +58,8 @@ class Kernel:
         conn.nexthop = NEXT_HOP
         hops = NextHops()
         hops.put(NEXT_HOP, hop or NextHop(1, 1500), True)
-        self.fastpath = FastPath(self.table, hops)
+        self.trace = Trace(self.table)
+        self.fastpath = FastPath(self.table, hops, trace=self.trace)
         self.queue = Queue(self.ours.fileno(), QUEUE)
         self.injector: Any = injector or Closed()
         self.waiting: list[int] = []  # packets without a verdict
