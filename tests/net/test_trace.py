@@ -207,14 +207,17 @@ def test_one_that_dies_leaves_nothing_on(lab: Running) -> None:
         return True
 
     wait_for(free, "their places", PATIENCE_S)
-    get(lab)
-    with lab.client() as client:
-        before = slow_and_all(client)
-        get(lab)
-        after = slow_and_all(client)
     if is_native(lab):
-        wait_for(lambda: after[1] > before[1], "packets")
-        assert after[0] - before[0] <= 2, "the fast path has them again"
+        with lab.client() as client:
+
+            def fast_again() -> bool:
+                """But for a way that is asked for again in between."""
+                before = slow_and_all(client)
+                get(lab)
+                after = slow_and_all(client)
+                return after[0] - before[0] <= 2 and after[1] > before[1]
+
+            wait_for(fast_again, "the fast path has them again", PATIENCE_S)
 
 
 # ---- under load
@@ -328,7 +331,9 @@ def test_never_more_than_its_rate(lab: Running, sender: str) -> None:
     assert counts.matched > 10 * len(walks)
     assert 0 <= counts.matched - counts.suppressed - len(walks) <= 2, "what is on its way at the end"
     if is_native(lab):
-        assert after[0] - before[0] <= len(walks) + 20, "the rest stayed in the fast path"
+        slow, packets = (now - then for now, then in zip(after, before, strict=True))
+        # A way that is asked for again may take a burst there.
+        assert slow - len(walks) < packets / 20, "the rest stayed in the fast path"
 
 
 def test_text_tells_of_what_is_not_shown(lab: Running) -> None:
