@@ -15,7 +15,7 @@ _uvs()
 	--socket) COMPREPLY=($(compgen -f -- "$cur")); return ;;
 	--control-group) COMPREPLY=($(compgen -g -- "$cur")); return ;;
 	--control-user) COMPREPLY=($(compgen -u -- "$cur")); return ;;
-	--state-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+	--state-dir | --root | --prefix) COMPREPLY=($(compgen -d -- "$cur")); return ;;
 	esac
 	if [[ -n $words ]]; then
 		COMPREPLY=($(compgen -W "$words" -- "$cur"))
@@ -25,7 +25,7 @@ _uvs()
 	((COMP_CWORD > 1)) || command=
 	[[ $command != @(lab|director) ]] || ((COMP_CWORD == 2)) || command="$command ${COMP_WORDS[2]}"
 	case $command in
-	'') words='run director lab walk trace decap sysctl top web metrics flush exec doctor -h --help --version' ;;
+	'') words='run director lab walk trace decap sysctl top web metrics install-units flush exec doctor -h --help --version' ;;
 	run) words='--driver --queue-num --queues --busy-poll --conn-max --socket --state-dir --restore-at-boot --control-group --control-user --log-format' ;;
 	director) words='up down status announce' ;;
 	'director up') words='--interface --vip --no-forward' ;;
@@ -52,6 +52,7 @@ _uvs()
 	top) words='--interval --once --json' ;;
 	web) words='--listen --no-key' ;;
 	metrics) words='--listen --textfile --log-format' ;;
+	install-units) words='--root --prefix -n --dry-run --remove --force' ;;
 	flush) words='-t --tcp-service -u --udp-service --sctp-service -f --fwmark-service -6 --ipv6 -r --server -c --client
 		--client-port --all -n --dry-run --json' ;;
 	exec) words='--timeout --restart' ;;

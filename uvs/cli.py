@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "uvs.metrics.command",
         "what the director counts, for Prometheus: node_exporter's ipvs names and more",
     ),
+    "install-units": ("uvs.units.command", "systemd units of the director, the monitor and the metrics"),
     "flush": ("uvs.flush", "drop chosen connections: of a service, a real server, a client"),
     "doctor": ("uvs.doctor", "what this machine lacks or has set wrongly, and what mends it"),
 }

@@ -1,4 +1,4 @@
-"""The how-to's systemd drop-ins: they are accepted, and what they start is the distribution's program."""
+"""systemd takes our units, and the how-to's drop-ins, whose program is the distribution's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from support import tools
+
+from uvs.units.unit import UNITS as OURS
+from uvs.units.unit import files
 
 UNITS = Path("/usr/lib/systemd/system")
 PROGRAMS = ["keepalived", "ldirectord"]
@@ -63,3 +66,49 @@ def test_it_starts_what_the_unit_starts(name: str) -> None:
     ours = dict(re.findall(r"^(Exec\w+)=/opt/uvs/bin/uvs exec -- (.+)$", tools.from_page(f"{name}.md", f"/etc/systemd/system/{name}.service.d/uvs.conf"), re.M))  # fmt: skip
     assert ours
     assert {key: theirs[key] for key in ours} == ours
+
+
+# ---- our own
+
+# Of 10, less is better; what later versions of systemd look at besides may count too.
+EXPOSED = {"uvs.service": 2.5, "uvs-monitor.service": 2.7, "uvs-metrics.service": 1.7}
+
+
+def analyze(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """systemd-analyze WORDS, with the units that lie in a folder."""
+    program = shutil.which("systemd-analyze")
+    assert program, "systemd-analyze is missing: scripts/test installs it (apt-get install systemd)"
+    env = os.environ | {"SYSTEMD_UNIT_PATH": f"{folder}:", "SYSTEMD_LOG_LEVEL": "warning"}
+    return subprocess.run(
+        [program, *words], env=env, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def written(folder: Path, name: str, more: str = "") -> Path:
+    """A unit as `uvs install-units` writes it, with a program that is there in place of uvs."""
+    text = next(file.text for file in files("/opt/uvs/bin/uvs") if file.path.name == name)
+    unit = folder / name
+    unit.write_text(text.replace("/opt/uvs/bin/uvs", "/bin/sh") + more)
+    return unit
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_systemd_takes_our_units(name: str, tmp_path: Path) -> None:
+    ran = analyze(tmp_path, "verify", "--man=no", "--recursive-errors=no", str(written(tmp_path, name)))
+    assert (ran.returncode, [line for line in ran.stderr.splitlines() if name in line]) == (0, [])
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_systemd_would_complain_of_ours(name: str, tmp_path: Path) -> None:
+    unit = written(tmp_path, name, "[Service]\nNonsense=1\n")
+    assert name in analyze(tmp_path, "verify", "--man=no", "--recursive-errors=no", str(unit)).stderr
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_they_are_as_closed_as_they_were(name: str, tmp_path: Path) -> None:
+    """`systemd-analyze security`, without a systemd that runs."""
+    unit = written(tmp_path, name)
+    ran = analyze(tmp_path, "security", "--offline=true", "--no-pager", str(unit))
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", ran.stdout)
+    assert found, ran.stderr
+    assert float(found[1]) <= EXPOSED[name]

@@ -337,7 +337,7 @@ def fish(program: str) -> Iterator[tuple[str, set[str], str]]:
     """Each line: the subcommand for which it holds, its options, its arguments."""
     for line in (COMPLETIONS / f"{program}.fish").read_text().splitlines():
         if line.startswith(f"complete -c {program} "):
-            where = re.search(r"-n '?(?:__uvs_in )?([\w ]+?)'? -", line)
+            where = re.search(r"-n '?(?:__uvs_in )?([\w -]+?)'? -", line)
             options = {f"-{s}" for s in re.findall(r" -s (\S+)", line)}
             options |= {f"--{long}" for long in re.findall(r" -l (\S+)", line)}
             arguments = re.search(r" -a '?([^']*?)'?(?: -d |$)", line)

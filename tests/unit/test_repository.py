@@ -28,7 +28,7 @@ LAYERS = [
     {"decap", "exec", "lab", "takeover"},  # clients of control, of egress's netlink, of the walk's text
     {"diverted", "doctor", "flush", "host", "listen", "successor", "top"},
     {"director", "trace", "web"},  # ask as top does
-    {"metrics", "run"},
+    {"metrics", "run", "units"},
     {"cli"},
 ]
 IO = {"asyncio", "ctypes", "fcntl", "mmap", "netfilterqueue", "os", "pyroute2", "select", "selectors", "signal",

@@ -114,6 +114,20 @@ def _health(found: Samples, answers: Answers) -> None:
         if isinstance(state := row["about"].get("state"), str):
             for each in STATES:
                 states[*labels, each] = each == state
+        _checks(found, labels, row["about"].get("checks"))
+
+
+def _checks(found: Samples, labels: Labels, checks: object) -> None:
+    """Of what a monitor told: whatever it is, it does no harm."""
+    up = found.setdefault("uvs_health_check_up", {})
+    took = found.setdefault("uvs_health_check_duration_seconds", {})
+    for check in checks if isinstance(checks, list) else ():
+        if not (isinstance(check, dict) and isinstance(name := check.get("name"), str)):
+            continue
+        if isinstance(says := check.get("up"), bool):
+            up[*labels, name] = says
+        if isinstance(duration := check.get("duration"), int | float):
+            took[*labels, name] = duration
 
 
 def _split(server: str) -> tuple[str, str]:

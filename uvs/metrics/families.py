@@ -65,6 +65,8 @@ FAMILIES = (
     Family("uvs_service_fallback", SERVICE, "1: a service has its fallback server; others have no sample."),
     Family("uvs_health_up", SERVER, "Checks say of a real server: 1 it is up, 0 it is down."),
     Family("uvs_health_state", (*SERVER, "state"), "1: a checked server is in this state, 0: it is not."),
+    Family("uvs_health_check_up", (*SERVER, "check"), "A check of a real server says: 1 up, 0 down."),
+    Family("uvs_health_check_duration_seconds", (*SERVER, "check"), "How long a check's last run took."),
     *(Family(f"uvs_service_{name}_total", SERVICE, f"A service's {text}.") for name, text in _COUNTED),
     *(Family(f"uvs_server_{name}_total", SERVER, f"A real server's {text}.") for name, text in _COUNTED),
 )  # fmt: skip

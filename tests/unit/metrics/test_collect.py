@@ -40,7 +40,17 @@ def traffic(director: Running) -> None:
     w.pass_time(2)
     list(w.ipvs.services.estimating())  # counters are told as they were then
     director.ipvs.queues = lambda: QUEUES
-    down = Health(up=False, about={"state": "FAULTED"})
+    check = {
+        "name": "tcp",
+        "up": False,
+        "streak": 0,
+        "at": 1.5,
+        "ok": False,
+        "detail": "refused",
+        "duration": 0.25,
+    }
+    odd = [{"name": 1}, "x", {"name": "ping", "up": None}]
+    down = Health(up=False, about={"state": "FAULTED", "checks": [check, *odd]})
     director.layers.set_health(web.key, (AF_INET, packed(RIP[2]), 80), down)
     director.layers.set_health(six.key, (AF_INET6, packed(RIP6[1]), 8080), Health(about={"state": "OK"}))
     director.layers.drain(web.key, (AF_INET, packed(RIP[1]), 80))
@@ -113,6 +123,8 @@ def test_health(found: Samples) -> None:
     assert found["uvs_server_configured_weight"] == {one: 1, two: 1, six: 7, sorry: 1}
     assert found["node_ipvs_backend_weight"] == {one: 0, two: 0, six: 7, sorry: 1}
     assert found["uvs_server_draining"] == {one: 1}
+    assert found["uvs_health_check_up"] == {(*two, "tcp"): 0}
+    assert found["uvs_health_check_duration_seconds"] == {(*two, "tcp"): 0.25}
     assert found["uvs_service_fallback"] == {(VIP6, "80", "", "TCP"): 1}
 
 
