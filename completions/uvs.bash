@@ -28,7 +28,7 @@ _uvs()
 	'') words='run director lab walk trace decap sysctl top web metrics install-units flush exec doctor -h --help --version' ;;
 	run) words='--driver --queue-num --queues --busy-poll --conn-max --socket --state-dir --restore-at-boot --control-group --control-user --log-format' ;;
 	director) words='up down status announce' ;;
-	'director up') words='--interface --vip --no-forward' ;;
+	'director up') words='--interface --vip --config --no-forward' ;;
 	'director announce') words='--interface --vip' ;;
 	'director down' | 'director status') ;;
 	lab) words='demo up down status exec send stop start mode arp capture link' ;;

@@ -36,6 +36,7 @@ complete -c uvs -n '__uvs_in run' -l log-format -x -a 'text json' -d 'how it log
 complete -c uvs -n '__uvs_in director' -a 'up down status announce'
 complete -c uvs -n '__uvs_in director up' -l interface -x -a '(__fish_print_interfaces)' -d 'where the VIPs are to be'
 complete -c uvs -n '__uvs_in director up' -l vip -x -d 'a virtual address'
+complete -c uvs -n '__uvs_in director up' -l config -r -F -d 'interface and VIPs from uvs.toml'
 complete -c uvs -n '__uvs_in director up' -l no-forward -d 'no server is behind NAT'
 complete -c uvs -n '__uvs_in director announce' -l interface -x -a '(__fish_print_interfaces)' -d 'where the VIPs are'
 complete -c uvs -n '__uvs_in director announce' -l vip -x -d 'a virtual address'

@@ -107,6 +107,30 @@ def test_half_an_up_is_none(tmp_path: Path) -> None:
 
 
 @sandboxed
+def test_what_the_configuration_says(tmp_path: Path) -> None:
+    """Interface and VIPs; forwarding only where a server is behind NAT, or nothing is said of servers."""
+    Neighbour()
+    file = tmp_path / "uvs.toml"
+    director = f'[director]\ninterface = "eth0"\nvips = ["{VIPS[0]}"]\n'
+    service = f"""
+[[service]]
+address = "{VIPS[0]}:80"
+protocol = "tcp"
+method = "dr"
+[[service.server]]
+address = "192.0.2.2:80"
+"""
+    by_nat = '[[service.server]]\naddress = "192.0.2.3:80"\nmethod = "nat"\n'
+    before = settings()
+    for text, forwards in ((director, "1"), (director + service, "0"), (director + service + by_nat, "1")):
+        file.write_text(text)
+        assert uvs(tmp_path, "up", "--config", str(file)) == (0, f"up: {VIPS[0]} on eth0, announced\n", "")
+        assert settings()["ipv4/ip_forward"] == forwards
+    assert uvs(tmp_path, "down")[0] == 0
+    assert difference(before, settings()) == {}
+
+
+@sandboxed
 def test_announce_again(tmp_path: Path) -> None:
     neighbour = Neighbour()
     assert uvs(tmp_path, "announce", "--interface", "eth0", "--vip", VIPS[0]) == (0, "", "")
@@ -124,14 +148,17 @@ def test_announce_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        (("up",), 2, "say --interface and --vip"),
-        (("up", "--interface", "lo"), 2, "say --interface and --vip"),
+        (("up",), 2, "say --interface and --vip, or --config"),
+        (("up", "--interface", "lo"), 2, "say --interface and --vip, or --config"),
         (("up", "--interface", "lo", "--vip", "192.0.2.100/32"), 2, "192.0.2.100/32 is no address"),
         (
             ("up", "--interface", "lo", "--vip", "224.0.0.1"),
             2,
             "224.0.0.1 is no address that a host can have",
         ),
+        (("up", "--interface", "lo", "--config", "f"), 2, "--config, or --interface and --vip, but not both"),
+        (("up", "--config", "/nonexistent"), 1, "/nonexistent: it cannot be read: No such file or directory"),
+        (("up", "--config", "/dev/null"), 1, "/dev/null: no interface and vips in [director]: add it"),
         (("up", "--interface", "eth77", "--vip", "192.0.2.100"), 1, "no interface eth77: this host has "),
         (("announce", "--vip", "192.0.2.100"), 2, "say --interface and --vip"),
     ],

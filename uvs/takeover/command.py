@@ -9,6 +9,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from uvs.config.load import load
 from uvs.control.paths import private_directory, state_directories
 from uvs.errors import UserError
 from uvs.takeover import announce, changes, plan, remembered
@@ -35,6 +36,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             )
         if name == "up":
             action.add_argument(
+                "--config",
+                metavar="FILE",
+                help="interface and VIPs from uvs.toml's [director]; NAT from its services",
+            )
+            action.add_argument(
                 "--no-forward", action="store_true", help="no server is behind NAT: forwarding stays as it is"
             )
 
@@ -52,9 +58,24 @@ def main(args: argparse.Namespace) -> int:
 
 def _request(args: argparse.Namespace) -> plan.Request:
     interface, vips, forwards = args.interface, args.vip or [], not args.no_forward
+    if args.config:
+        if interface or vips:
+            raise UserError("--config, or --interface and --vip, but not both", 2)
+        interface, vips, nat = _configured(args.config)
+        forwards = forwards and nat
     if not interface or not vips:
-        raise UserError("say --interface and --vip", 2)
+        raise UserError("say --interface and --vip, or --config", 2)
     return plan.Request(interface, _addresses(vips), forwards)
+
+
+def _configured(path: str) -> tuple[str, list[str], bool]:
+    """Interface, VIPs, and may there be servers behind NAT?"""
+    config = load(path)
+    if not config.director.interface or not config.director.vips:
+        missing = " and ".join(k for k in ("interface", "vips") if not getattr(config.director, k))
+        raise UserError(f"{path}: no {missing} in [director]: add it, or say --interface and --vip")
+    methods = {server.method or service.method for service in config.service for server in service.server}
+    return config.director.interface, list(config.director.vips), "nat" in methods or not methods
 
 
 def _addresses(vips: list[str]) -> tuple[str, ...]:
