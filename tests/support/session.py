@@ -149,9 +149,9 @@ class Session:
         self._lab: Lab | None = None
         self._running: list[tuple[Step, subprocess.Popen[Any] | Forked]] = []
         self._folder = tempfile.TemporaryDirectory()
-        self._labs = (
-            tempfile.TemporaryDirectory()
-        )  # where they are recorded, apart from those of this machine
+        self._records = tempfile.TemporaryDirectory()
+        self._labs = Path(self._records.name, "lab")  # recorded apart from this machine's own
+        self._labs.mkdir()
 
     def __enter__(self) -> Session:
         return self
@@ -162,7 +162,7 @@ class Session:
         if self._lab:
             self._lab.destroy()
         self._folder.cleanup()
-        self._labs.cleanup()
+        self._records.cleanup()
 
     def play(self, steps: list[Step], patience: float = 0) -> None:
         """Type a block; each step's `printed` is filled. A listing that disagrees is typed again for `patience` s."""
@@ -205,7 +205,7 @@ class Session:
             processes.start_director(self._lab)
             if not args.empty:
                 processes.add_services(self._lab)
-            registry.record(Path(self._labs.name), "lab", self._lab)
+            registry.record(self._labs, "lab", self._lab)
 
     def _tool(self, step: Step) -> None:
         """Any other `uvs lab`: `exec` as a command on that host, `mode` leaves another lab, `… &` goes on."""
@@ -220,14 +220,14 @@ class Session:
         else:
             step.printed = self._ended(self._forked(words))
         if words[2] == "mode":
-            (entry,) = (json.loads(file.read_text()) for file in Path(self._labs.name).iterdir())
+            (entry,) = (json.loads(file.read_text()) for file in self._labs.iterdir())
             made = registry.Entry(**entry).lab()
             if self._lab and made.pid != self._lab.pid:
                 self._lab.destroy()
                 self._lab = made
 
     def _forked(self, words: list[str], together: bool = True) -> Forked:
-        return Forked(words[1:], Path(self._folder.name), Path(self._labs.name), together)
+        return Forked(words[1:], Path(self._folder.name), self._labs, together)
 
     def _ended(self, forked: Forked) -> list[str]:
         try:
