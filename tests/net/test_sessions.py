@@ -38,6 +38,22 @@ def test_what_counts_as_the_same_output(page: str, printed: str, agree: bool) ->
     assert session.agrees(page.splitlines(), printed.splitlines()) is agree
 
 
+@pytest.mark.parametrize(
+    ("command", "words", "behind"),
+    [
+        ("uvsadm -Ln", ["uvsadm", "-Ln"], ""),
+        ("uvs walk 'a | b' \\\n  'c' | grep -e d | head", ["uvs", "walk", "a | b", "c"], " grep -e d | head"),
+        ("uvsadm -Sn > table", [], ""),
+        ("uvsadm -Ln; sleep 1", [], ""),
+    ],
+)
+def test_what_has_no_work_for_a_shell_is_typed_without_one(
+    command: str, words: list[str], behind: str
+) -> None:
+    first, rest = session.piped(command)
+    assert (session.plain(first), rest) == (words, behind)
+
+
 def test_a_page_that_lies_is_found() -> None:
     page = "```console\n$ uvs lab up\nclient$ echo true\nfalse\nclient$ echo x\nx\n```\n"
     assert list(session.differences(page)) == ["client$ echo true\n- false\n+ true"]

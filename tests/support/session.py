@@ -59,6 +59,7 @@ SHAPES = (
     (re.compile(r"\b\d+\.\d+ ?ms\b"), "T ms"),
     (re.compile(r"\bat 0\.(?!000)\d{3} s\b"), "at T s"),  # of a live walk
     (re.compile(r"\bpid \d+"), "pid N"),
+    (re.compile(r"@if\d+\b"), "@ifN"),
     (re.compile(r"\bafter \d+ (ms|milliseconds)"), "after T"),
     (re.compile(r"Couldn't connect"), "Could not connect"),  # curl before 8.9
     (re.compile(r"\bexpires \d+sec"), "expires T"),

@@ -86,7 +86,9 @@ def test_the_wheel_has_the_package_and_what_stands_beside_it(dist: Path) -> None
         r"uvs-.*\.dist-info/licenses/LICENSE",
     ):
         assert any(re.fullmatch(pattern, n) for n in names), pattern
-    kinds = re.compile(r"uvs/.*\.(py|so)|uvs/py\.typed|uvs/web/static/\w+\.(html|css|js|svg)|uvs/units/[\w-]+\.(service|conf)|uvs-.*")
+    kinds = re.compile(
+        r"uvs/.*\.(py|so)|uvs/py\.typed|uvs/web/static/\w+\.(html|css|js|svg)|uvs/units/[\w-]+\.(service|conf)|uvs-.*"
+    )
     assert [n for n in names if not kinds.fullmatch(n) or "__pycache__" in n or "csrc" in n] == []
 
 
