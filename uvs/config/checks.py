@@ -105,8 +105,8 @@ class Common(Model):
     """What every check has.
 
     `interval` from the start of a run to that of the next; a server goes down with `fall` failures in a row,
-    and comes back with `rise` successes. A run ends within `timeout`, which is no longer than `interval`: so a
-    server that is dead is out within `fall × interval + timeout`.
+    and comes back with `rise` successes. A run ends within `timeout`, which is no longer than `interval`:
+    so a server that is dead is out within `fall × interval + timeout`.
     """
 
     interval: Seconds = 5.0
@@ -222,6 +222,7 @@ class Forward(Common):
     """A SYN that goes the way of a client's request, by the service's forwarding method, is answered."""
 
     type: Literal["forward"]
+    source: Address | None = None
 
 
 Check = Annotated[
@@ -233,8 +234,8 @@ class Fault(Model):
     """The fault monitor of a service's servers.
 
     Failed runs within the last `retry_interval`: below `retry_count` the server is DEGRADED, stays, and
-    `restart` is run; at it the server is FAULTED and taken out. `pid_file` or `process` (a program's name) tells
-    a local server's process, which is otherwise found by the port at which it listens.
+    `restart` is run; at it the server is FAULTED and taken out. `pid_file` or `process` (a program's name)
+    tells a local server's process, which is otherwise found by the port at which it listens.
     """
 
     retry_count: Times = 3

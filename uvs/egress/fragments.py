@@ -47,6 +47,13 @@ FILTERS: dict[int, list[tuple[int, int, int, int]]] = {
 }
 
 
+def attach(sock: socket.socket, lines: list[tuple[int, int, int, int]]) -> None:
+    """Only packets that a classic BPF program (code, jump if true, jump if false, k) lets pass. OSError."""
+    program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in lines))
+    sock_fprog = struct.pack("@HP", len(lines), ctypes.addressof(program))
+    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, sock_fprog)
+
+
 class Sizes:
     """The largest fragment of datagrams, told from the heads of their fragments. No I/O.
 
@@ -161,11 +168,7 @@ class FragmentWatch:
             socket.htons(ETH_P[af]),
         )
         try:
-            program = ctypes.create_string_buffer(
-                b"".join(struct.pack("=HBBI", *line) for line in FILTERS[af])
-            )
-            sock_fprog = struct.pack("@HP", len(FILTERS[af]), ctypes.addressof(program))
-            sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, sock_fprog)
+            attach(sock, FILTERS[af])
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
         except OSError:
             sock.close()
