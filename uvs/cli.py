@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "install-units": ("uvs.units.command", "systemd units of the director, the monitor and the metrics"),
     "flush": ("uvs.flush", "drop chosen connections: of a service, a real server, a client"),
+    "monitor": ("uvs.health.command", "check real servers and tell the director; what the checks have found"),
     "doctor": ("uvs.doctor", "what this machine lacks or has set wrongly, and what mends it"),
 }
 

@@ -262,6 +262,6 @@ class Monitor(Model):
     """`[monitor]`: the monitor as a whole. Its hooks are run for every service, after the service's own."""
 
     process: Literal["director", "own"] = "director"
-    history: Annotated[int, Field(ge=1, le=10000)] = 20
+    history: Annotated[int, Field(ge=1, le=100)] = 20
     concurrency: Annotated[int, Field(ge=1, le=10000)] = 100
     hooks: Hooks = Hooks()

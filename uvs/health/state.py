@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -186,22 +186,25 @@ def begin(
     fault: Fault | None = None,
     kept: int = 20,
     old: Server | None = None,
+    same: Collection[str] = (),
     up: bool | None = None,
 ) -> Server:
     """A server's state from now on. `old`: as it was under the settings before; `up`: as it is said to be.
 
-    A check that is in `old` (the caller takes out those whose settings have changed) goes on as it was; a new
-    one begins as the server is, so that no change of settings brings a dead server back.
+    The checks that are the `same` go on as they were; others begin as the server is, so that no change of
+    settings brings a dead server back.
     """
     server = old or Server({}, since=now)
     if server.checks:
         up = server.up
     before, server.checks = server.checks, {}
     for name, settings in checks.items():
-        state = before.get(name) or CheckState(settings.rise, settings.fall)
-        if name not in before and up is not None:
-            state.force(up)
-        server.checks[name] = state
+        if name in same:
+            server.checks[name] = before[name]
+            continue
+        server.checks[name] = CheckState(settings.rise, settings.fall)
+        if up is not None:
+            server.checks[name].force(up)
     server.fault, server.kept = fault, kept
     if not server.up and server.state != State.FAULTED:
         server.state, server.reason = State.FAULTED, "out of service already"

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import ssl
+import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -16,6 +18,8 @@ from typing import Any
 from uvs.config.checks import Common
 from uvs.health.checks import command, dns, forward, http, ping, smtp, tcp, udp
 from uvs.health.checks.base import Failed, Result, Target, Unable
+
+log = logging.getLogger("uvs.health")
 
 CHECKS: dict[str, Callable[[Target, Any], Awaitable[Result]]] = {
     "tcp": tcp.check,
@@ -56,8 +60,11 @@ async def run(target: Target, settings: Common) -> Result:
             )
         else:
             result = Result(False, explain(error), counts=error.errno not in OURS)
-    except (ValueError, IndexError, EOFError, RuntimeError) as error:  # a check must not end the monitor
+    except (ValueError, LookupError, EOFError, struct.error) as error:  # an answer that nobody foresaw
         result = Result(False, f"{type(error).__name__}: {error}"[:200])
+    except Exception as error:  # our own fault must neither end the monitor nor empty a service
+        log.exception("a %s check went wrong", kind)
+        result = Result(False, f"{type(error).__name__}: {error}"[:200], counts=False)
     return replace(result, duration=loop.time() - begin)
 
 
