@@ -25,7 +25,7 @@ _uvs()
 	((COMP_CWORD > 1)) || command=
 	[[ $command != @(lab|director) ]] || ((COMP_CWORD == 2)) || command="$command ${COMP_WORDS[2]}"
 	case $command in
-	'') words='run director lab walk trace decap sysctl top web metrics install-units flush exec doctor -h --help --version' ;;
+	'') words='run director lab walk trace decap sysctl top web metrics monitor install-units flush exec doctor -h --help --version' ;;
 	run) words='--driver --queue-num --queues --busy-poll --conn-max --socket --state-dir --restore-at-boot --control-group --control-user --log-format' ;;
 	director) words='up down status announce' ;;
 	'director up') words='--interface --vip --config --no-forward' ;;
@@ -51,6 +51,7 @@ _uvs()
 	sysctl) words='-a --all -n --values -N --names -q --quiet -e --ignore -w --write -v --verbose' ;;
 	top) words='--interval --once --json' ;;
 	web) words='--listen --no-key' ;;
+	monitor) words='status --config --socket --json --log-format' ;;
 	metrics) words='--listen --textfile --log-format' ;;
 	install-units) words='--root --prefix -n --dry-run --remove --force' ;;
 	flush) words='-t --tcp-service -u --udp-service --sctp-service -f --fwmark-service -6 --ipv6 -r --server -c --client

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import re
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from uvs.config import checks
 from uvs.config.checks import Check, Fault, Hooks, Monitor, status_range
 
 CHECK: TypeAdapter[Check] = TypeAdapter(Check)
@@ -72,3 +76,53 @@ def test_what_is_no_status(code: int | str) -> None:
 def test_what_is_not_said_has_no_hooks_and_stays_with_the_director() -> None:
     assert Monitor() == Monitor(process="director", history=20, concurrency=100, hooks=Hooks())
     assert Fault().restart is None
+
+
+# ---------------------------------------------------------------------------- docs/reference/health.md
+
+PAGE = (Path(__file__).parents[3] / "docs/reference/health.md").read_text()
+MODELS: dict[str, tuple[type[BaseModel], type[BaseModel] | None]] = {
+    "tcp": (checks.Tcp, checks.Common),
+    "http": (checks.Http, checks.Common),
+    "https": (checks.Https, checks.Http),
+    "dns": (checks.Dns, checks.Common),
+    "smtp": (checks.Smtp, checks.Common),
+    "ping": (checks.Ping, checks.Common),
+    "udp": (checks.Udp, checks.Common),
+    "command": (checks.External, checks.Common),
+    "forward": (checks.Forward, checks.Common),
+    "Every check": (checks.Tcp, None),
+    "Fault monitor": (Fault, None),
+    "Hooks": (Hooks, None),
+    "Monitor": (Monitor, None),
+}
+
+
+def default(model: type[BaseModel], key: str) -> str:
+    """As the page writes it."""
+    field = model.model_fields[key]
+    if field.is_required():
+        return "required"
+    if isinstance(field.default, BaseModel):
+        return "none"
+    return "" if field.default is None else f"`{json.dumps(field.default)}`"
+
+
+@pytest.mark.parametrize("heading", MODELS)
+def test_the_page_has_every_key_with_its_default(heading: str) -> None:
+    model, base = MODELS[heading]
+    section = re.split(rf"^## {heading}$", PAGE, flags=re.M)[1].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\| ", section, re.M)
+    inherited = set(base.model_fields) | {"type"} if base else set()
+    keys = [key for key in model.model_fields if key not in inherited]
+    assert sorted(rows) == sorted((key, default(model, key)) for key in keys)
+
+
+def test_the_page_has_every_kind() -> None:
+    kinds = {
+        kind
+        for model in get_args(get_args(Check)[0])
+        for kind in get_args(model.model_fields["type"].annotation)
+    }
+    assert kinds < set(MODELS)
+    assert all(f"`{kind}`" in PAGE for kind in kinds)
