@@ -25,8 +25,8 @@ _uvs()
 	((COMP_CWORD > 1)) || command=
 	[[ $command != @(lab|director) ]] || ((COMP_CWORD == 2)) || command="$command ${COMP_WORDS[2]}"
 	case $command in
-	'') words='run director lab walk trace decap sysctl top web metrics monitor install-units flush exec doctor -h --help --version' ;;
-	run) words='--driver --queue-num --queues --busy-poll --conn-max --socket --state-dir --restore-at-boot --control-group --control-user --log-format' ;;
+	'') words='run director lab walk trace decap sysctl top web metrics monitor install-units flush reload diff drain exec doctor -h --help --version' ;;
+	run) words='--driver --queue-num --queues --busy-poll --conn-max --socket --state-dir --restore-at-boot --control-group --control-user --config --check --log-format' ;;
 	director) words='up down status announce' ;;
 	'director up') words='--interface --vip --config --no-forward' ;;
 	'director announce') words='--interface --vip' ;;
@@ -56,6 +56,9 @@ _uvs()
 	install-units) words='--root --prefix -n --dry-run --remove --force' ;;
 	flush) words='-t --tcp-service -u --udp-service --sctp-service -f --fwmark-service -6 --ipv6 -r --server -c --client
 		--client-port --all -n --dry-run --json' ;;
+	reload | diff) words='--json' ;;
+	drain) words='-t --tcp-service -u --udp-service --sctp-service -f --fwmark-service -6 --ipv6 -r --server --deadline
+		--cancel --wait --json' ;;
 	exec) words='--timeout --restart' ;;
 	doctor) words='--json' ;;
 	esac

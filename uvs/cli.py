@@ -36,6 +36,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "install-units": ("uvs.units.command", "systemd units of the director, the monitor and the metrics"),
     "flush": ("uvs.flush", "drop chosen connections: of a service, a real server, a client"),
     "monitor": ("uvs.health.command", "check real servers and tell the director; what the checks have found"),
+    "reload": ("uvs.reload", "read the configuration again: the table becomes what it says"),
+    "diff": ("uvs.diff", "what `uvs reload` would change"),
+    "drain": ("uvs.drain", "take a real server out gently, or cancel that; those that are drained"),
     "doctor": ("uvs.doctor", "what this machine lacks or has set wrongly, and what mends it"),
 }
 

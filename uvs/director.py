@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from uvs import __version__, host, successor
 from uvs.chores import every, in_slices, spare_collector
@@ -39,6 +40,9 @@ from uvs.netfilter.netfilterqueue import NetfilterQueueDriver
 from uvs.netfilter.plan import Class, one_queue, queues_by_class
 from uvs.netfilter.tool import NetfilterError
 from uvs.systemd import Watchdog, notify, watchdog_s
+
+if TYPE_CHECKING:
+    from uvs.rule import Rule  # which needs what only a configuration does
 
 log = logging.getLogger("uvs")
 
@@ -69,7 +73,10 @@ class Director:
         workers: int = 1,
         busy_poll: int = 0,
         clock_rate: int = 1,
+        rule: Rule | None = None,
     ) -> None:
+        """`rule`: the configuration, if one rules the table."""
+        self.rule = rule
         self.driver_name = driver
         self.queue, self.workers, self.busy_poll = queue, workers, busy_poll
         self.queues = queues_by_class(queue, workers) if driver == "native" else one_queue(queue)
@@ -95,9 +102,7 @@ class Director:
         done = asyncio.Event()
         for sig in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(sig, done.set)
-        loop.add_signal_handler(
-            signal.SIGHUP, log.info, "SIGHUP: there is no configuration file to read again"
-        )
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         loop.add_signal_handler(signal.SIGUSR2, self._ask_for_successor)
         successor.release_signals()
         try:
@@ -127,6 +132,16 @@ class Director:
                 self._successor.clear()
                 await self._hand_over(done)
 
+    def _hang_up(self) -> None:
+        """SIGHUP."""
+        if self.rule is None:
+            log.info("SIGHUP: there is no configuration file to read again")
+            return
+        notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self.rule.reload()
+        self.server.commits.start()
+        notify("READY=1")
+
     def _ask_for_successor(self) -> None:
         self._successor.set()
 
@@ -134,6 +149,9 @@ class Director:
         """Become the installed version (SIGUSR2), if it starts: packets wait in the kernel until it is up."""
         if why := await successor.refusal():
             log.error("SIGUSR2: the installed version does not start, this one goes on: %s", why)
+            return
+        if self.rule is not None and (why := self.rule.refusal()):
+            log.error("SIGUSR2: the configuration is wrong, this director goes on: %s", why)
             return
         if done.is_set():
             return
@@ -187,11 +205,13 @@ class Director:
         self._undo.callback(self.keeper.close)
         for message in self.keeper.restore():
             log.warning("%s", message)
+        if self.rule is not None:
+            self.rule.begin(self.ipvs, self.layers)
 
         self._open_driver(estate)
         self.ipvs.queues = self._queues
         self.ipvs.unresolved = egress.unresolved
-        more = LayerOps(self.layers).ops()
+        more = LayerOps(self.layers, self.rule).ops()
         self.server = Server(self.ipvs, self.socket_path, self._commit, self.access, self._handled, more)
         self.server.start(loop, estate.take_control())
         self.layers.commit = self.server.commits.start

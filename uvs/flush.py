@@ -8,7 +8,7 @@ import ipaddress
 import json
 import socket
 
-from uvs.adm.address import parse_endpoint
+from uvs.adm.address import Endpoint, parse_endpoint
 from uvs.control.client import Client, Unreachable
 from uvs.control.connfilter import ConnFilter
 from uvs.errors import UserError
@@ -34,18 +34,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """`uvs flush`'s options."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    service = parser.add_mutually_exclusive_group()
-    for letter, name in (("-t", "tcp"), ("-u", "udp")):
-        service.add_argument(letter, f"--{name}-service", metavar="ADDR:PORT", help="of this virtual service")
-    service.add_argument("--sctp-service", metavar="ADDR:PORT", help="of this virtual service")
-    service.add_argument("-f", "--fwmark-service", type=int, metavar="MARK", help="of this virtual service")
-    parser.add_argument("-6", "--ipv6", action="store_true", help="the -f service is IPv6")
+    service_options(parser)
     parser.add_argument("-r", "--server", metavar="ADDR[:PORT]", help="to this real server")
     parser.add_argument("-c", "--client", metavar="ADDR[/BITS]", help="from this client or network")
     parser.add_argument("--client-port", type=int, metavar="PORT", help="from this port of the client")
     parser.add_argument("--all", action="store_true", help="every connection")
     parser.add_argument("-n", "--dry-run", action="store_true", help="drop nothing, list what is chosen")
     parser.add_argument("--json", action="store_true", help="tell it as JSON")
+
+
+def service_options(parser: argparse.ArgumentParser) -> None:
+    """What names a service, as uvsadm's options do; `service` reads it."""
+    group = parser.add_mutually_exclusive_group()
+    for letter, name in (("-t", "tcp"), ("-u", "udp")):
+        group.add_argument(letter, f"--{name}-service", metavar="ADDR:PORT", help="of this virtual service")
+    group.add_argument("--sctp-service", metavar="ADDR:PORT", help="of this virtual service")
+    group.add_argument("-f", "--fwmark-service", type=int, metavar="MARK", help="of this virtual service")
+    parser.add_argument("-6", "--ipv6", action="store_true", help="the -f service is IPv6")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -76,18 +81,20 @@ def main(args: argparse.Namespace) -> int:
 
 def chosen(args: argparse.Namespace) -> ConnFilter:
     """The filter that the options describe. UserError, status 2."""
-    server, server_port = _server(args.server) if args.server is not None else (None, None)
+    named = real_server(args.server) if args.server is not None else None
+    server, server_port = (named.addr, named.port) if named else (None, None)
     client, prefix = _network(args.client) if args.client is not None else (None, 128)
-    if args.ipv6 and args.fwmark_service is None:
-        raise UserError("-6 goes with -f", 2)
     port = args.client_port
     if port is not None and not 0 <= port <= 65535:
         raise UserError(f"--client-port takes 0..65535, not {port}", 2)
-    return ConnFilter(_service(args), client, prefix, port, server, server_port)
+    return ConnFilter(service(args), client, prefix, port, server, server_port)
 
 
-def _service(args: argparse.Namespace) -> ServiceKey | None:
+def service(args: argparse.Namespace) -> ServiceKey | None:
+    """The service that the options name, if any. UserError, status 2."""
     mark = args.fwmark_service
+    if args.ipv6 and mark is None:
+        raise UserError("-6 goes with -f", 2)
     if mark is not None:
         if not 1 <= mark <= 0xFFFFFFFF:
             raise UserError(f"-f takes a mark of 1..4294967295, not {mark}", 2)
@@ -103,11 +110,12 @@ def _service(args: argparse.Namespace) -> ServiceKey | None:
     return None
 
 
-def _server(text: str) -> tuple[bytes, int | None]:
+def real_server(text: str) -> Endpoint:
+    """A real server, with a port or without. UserError, status 2."""
     found = parse_endpoint(text, IPPROTO_TCP)
     if found is None:
         raise UserError(f"{text}: no real server's address[:port]", 2)
-    return found.addr, found.port
+    return found
 
 
 def _network(text: str) -> tuple[bytes, int]:

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import errno
 import os
+import sys
 
 from uvs import host, logs
 from uvs.control import credentials
@@ -89,11 +90,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             metavar=kind.upper(),
             help=f"{kind}, by name or number, that may control the director besides root",
         )
+    parser.add_argument(
+        "--config",
+        default=None,
+        metavar="FILE",
+        help="converge the table to this configuration, now and at each reload (uvs.toml(5))",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="with --config: only say what is wrong in the file, all of it"
+    )
     logs.arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT."""
+    if args.check:
+        return _check(args.config)
     logs.set_up(args.log_format)
     if args.driver not in DRIVERS:  # a default is not checked
         raise UserError(f"UVS_DRIVER is {' or '.join(DRIVERS)}, not {args.driver}", 2)
@@ -113,6 +125,16 @@ def main(args: argparse.Namespace) -> int:
         access = credentials.access(args.control_user, args.control_group)
     except ValueError as error:
         raise UserError(str(error), 2) from None
+    rule = None
+    if args.config is not None:
+        from uvs.config.load import ConfigError  # what only a configuration needs
+        from uvs.rule import Rule
+
+        try:
+            rule = Rule(os.path.abspath(args.config))
+        except ConfigError as error:
+            print(error, file=sys.stderr)  # a line for each fault
+            return 1
     state_dir, saved_dir = state_directories(args.state_dir)
     director = Director(
         driver=args.driver,
@@ -126,6 +148,7 @@ def main(args: argparse.Namespace) -> int:
         access=access,
         restore_at_boot=args.restore_at_boot,
         clock_rate=host.clock_rate(),
+        rule=rule,
     )
     try:
         asyncio.run(director.run())
@@ -133,6 +156,31 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(str(error)) from error
     except OSError as error:
         raise UserError(_explain(error)) from error
+    return 0
+
+
+def _check(path: str | None) -> int:
+    """`--check`: the configuration's faults, or what is in it."""
+    if path is None:
+        raise UserError("--check goes with --config FILE", 2)
+    from uvs.config.load import ConfigError, load
+
+    try:
+        config = load(path)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    servers = [server for service in config.service for server in service.server]
+    checks = [check for service in config.service for check in service.check]
+    checks += [check for server in servers for check in server.check]
+    parts = (
+        ("service", len(config.service)),
+        ("server", len(servers)),
+        ("check", len(checks)),
+        ("sysctl", len(config.sysctl)),
+    )
+    counted = (f"{number} {name}{'' if number == 1 else 's'}" for name, number in parts)
+    print(f"{path}: ok: {', '.join(counted)}")
     return 0
 
 

@@ -26,7 +26,8 @@ LAYERS = [
     {"health"},
     {"walk"},  # reads services as uvsadm does
     {"decap", "exec", "lab", "takeover"},  # clients of control, of egress's netlink, of the walk's text
-    {"diverted", "doctor", "flush", "host", "listen", "successor", "top"},
+    {"diverted", "doctor", "flush", "host", "listen", "reload", "successor", "top"},
+    {"diff", "drain", "rule"},
     {"director", "trace", "web"},  # ask as top does
     {"metrics", "run", "units"},
     {"cli"},

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
+from uvs import cli
 from uvs.run import _explain
 
 PRIVILEGE = "run it as root, or in a namespace of your own (uvs lab)"
@@ -30,3 +34,31 @@ FILES = "allow it more (ulimit -n, LimitNOFILE=), or fewer --queues"
 )
 def test_what_is_said_of_an_error(error, said):
     assert _explain(error) == said
+
+
+def test_check_tells_what_is_in_a_configuration_or_all_that_is_wrong(tmp_path, capsys):
+    path = tmp_path / "uvs.toml"
+    path.write_text('[[service]]\naddress = "192.0.2.1:80"\n[[service.server]]\naddress = "198.51.100.1"\n')
+    assert cli.main(["run", "--check", "--config", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}: ok: 1 service, 1 server, 0 checks, 0 sysctls\n"
+    path.write_text("x = 1\ny = 2\n")
+    assert cli.main(["run", "--check", "--config", str(path)]) == 1
+    assert [line.split(" no ")[0] for line in capsys.readouterr().err.splitlines()] == [
+        f"{path}:1: x:",
+        f"{path}:2: y:",
+    ]
+    assert cli.main(["run", "--check"]) == 2
+
+
+def test_a_configuration_that_is_wrong_does_not_start(tmp_path):
+    path = tmp_path / "uvs.toml"
+    path.write_text("x = 1\ny = 2\n")
+    state = tmp_path / "state"
+    command = [sys.executable, "-m", "uvs.cli", "run", "--config", path, "--state-dir", state]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert [line.partition(" no such key")[0] for line in done.stderr.splitlines()] == [
+        f"{path}:1: x:",
+        f"{path}:2: y:",
+    ]
+    assert not state.exists()

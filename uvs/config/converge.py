@@ -14,6 +14,7 @@ from uvs.ipvs.spec import SVC_F_HASHED, DestSpec, ServiceKey, ServiceSpec
 from uvs.layers import Drain, Lookup, ServerId, id_of
 
 Name = tuple[Lookup, ServerId]
+_AUTOMATIC = ("drop_entry", "drop_packet", "secure_tcp")  # 1 becomes 2, and 2 1, by the memory that there is
 
 
 @dataclass(slots=True)
@@ -123,7 +124,7 @@ def _settings(wanted: Wanted, standing: Standing) -> Iterator[Change]:
     for name in sorted(standing.sysctls.keys() | wanted.sysctls.keys()):
         default = standing.defaults.get(name, "")
         old, new = standing.sysctls.get(name, default), wanted.sysctls.get(name, default)
-        if old != new:
+        if old != new and not (name in _AUTOMATIC and {old, new} == {"1", "2"}):
             yield SysctlChange("~", name, old, new)
     if wanted.timeouts != standing.timeouts:
         yield TimeoutsChange("~", standing.timeouts, wanted.timeouts)

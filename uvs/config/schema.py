@@ -1,7 +1,7 @@
 """What `uvs.toml` says: services, servers, sysctls, the host (docs/reference/configuration.md).
 
-Models only, each key by itself; what several keys must be to each other is in `uvs.config.semantics`, and what
-they are to IPVS in `uvs.config.specs`.
+Models only, each key by itself; what several keys must be to each other is in `semantics`, what they are to
+IPVS in `specs`.
 """
 
 from __future__ import annotations

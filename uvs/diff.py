@@ -1,0 +1,40 @@
+"""`uvs diff`: what `uvs reload` would change."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from uvs.control.client import Client
+from uvs.reload import refused
+
+_EPILOG = """\
++ would be added, - deleted, ~ changed; what follows is how uvsadm or uvs sysctl would do it.
+exit status: 0 the table is as the configuration says, 1 it is not, 2 the configuration is wrong
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """`uvs diff`'s options."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    parser.add_argument("--json", action="store_true", help="tell it as JSON")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Show it."""
+    try:
+        with Client() as client:
+            found = client.diff()
+    except OSError as error:
+        raise refused(error) from None
+    faults = [row["fault"] for row in found if "fault" in row]
+    if args.json:
+        print(json.dumps({"faults": faults} if faults else {"changes": found}, indent=2))
+    else:
+        for fault in faults:
+            print(fault, file=sys.stderr)
+        for row in found if not faults else ():
+            print(f"{row['sign']} {row['line']}" + (f"  # {row['was']}" if row["was"] else ""))
+    return 2 if faults else 1 if found else 0
