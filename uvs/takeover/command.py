@@ -10,11 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from uvs.config.load import load
-from uvs.control.paths import private_directory, state_directories
+from uvs.control.paths import private_directory, state_directories, usual_socket
 from uvs.errors import UserError
 from uvs.takeover import announce, changes, plan, remembered
 from uvs.takeover.remembered import Remembered
 
+# Root's own: /run/uvs may belong to the user whom the unit runs as, and what is read here is done as root.
+ROOTS_FOLDER = Path("/run/uvs-takeover")
 STOPPED = 3  # LSB's status of what does not run
 
 
@@ -49,11 +51,17 @@ def main(args: argparse.Namespace) -> int:
     """Run one of them."""
     if args.action == "announce":
         return _announce(args)
-    folder, _ = state_directories(None)
+    folder = _folder()
     if args.action == "up":
         return _up(_request(args), folder)
     before = remembered.load(folder)
     return _status(before) if args.action == "status" else _down(before, folder)
+
+
+def _folder() -> Path:
+    """Where is kept what was there before."""
+    folder, _ = state_directories(None)
+    return ROOTS_FOLDER if folder == Path(usual_socket()).parent and os.geteuid() == 0 else folder
 
 
 def _request(args: argparse.Namespace) -> plan.Request:
