@@ -91,6 +91,52 @@ def test_half_a_start_is_none(shell: str, tmp_path: Path) -> None:
     assert difference(before, settings()) == {}
 
 
+SYSTEMCTL = """\
+#!/bin/sh
+echo "$*" >>{folder}/asked
+case $* in
+"-q cat uvs.service") ;;
+"-q is-active uvs.service") [ -e {folder}/active ] ;;
+"start uvs.service") touch {folder}/active ;;
+"stop uvs.service") rm {folder}/active ;;
+*) exit 1 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@sandboxed
+def test_systemd_is_told_where_it_has_the_unit(shell: str, tmp_path: Path) -> None:
+    """A stand-in for systemctl: the unit is started, asked for, and stopped unless it ran before."""
+    Neighbour()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
+    Path("/run/systemd/system").mkdir(parents=True)
+    systemctl = tmp_path / "bin/systemctl"
+    systemctl.parent.mkdir()
+    systemctl.write_text(SYSTEMCTL.format(folder=tmp_path))
+    systemctl.chmod(0o755)
+    script = Script("director", shell, tmp_path)
+    script.env["PATH"] = f"{systemctl.parent}:{script.env['PATH']}"
+    before = settings()
+    active = tmp_path / "active"
+    for runs_before in (False, True):
+        active.touch() if runs_before else active.unlink(missing_ok=True)
+        (tmp_path / "asked").write_text("")
+        assert script.run("start", *INTERFACE, "--vip", VIPS[0]) == (0, "", "")
+        assert active.exists()
+        assert "  yes  uvs.service runs\n" in script.run("status")[1]
+        active.unlink()
+        assert script.run("status")[0] == 1
+        active.touch()
+        assert script.run("stop") == (0, "", "")
+        assert active.exists() == runs_before
+        changes = [
+            line for line in (tmp_path / "asked").read_text().splitlines() if not line.startswith("-q")
+        ]
+        assert changes == ([] if runs_before else ["start uvs.service", "stop uvs.service"])
+        assert difference(before, settings()) == {}
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize(
     ("words", "status", "told"),
