@@ -264,7 +264,9 @@ def decode_event(kind: int, data: bytes) -> Event | None:
     if kind in (RTM_NEWLINK, RTM_DELLINK):
         msg = _decoded(ifinfmsg, data)
         if kind == RTM_NEWLINK and msg["family"] == socket.AF_UNSPEC:
-            return decode_link(data)
+            link = decode_link(data)
+            # A new MTU is told before IPv6 has taken it over: its own in there may be the old one.
+            return link if link.mtu6 in (0, link.mtu) else LinkChange(link.ifindex)
         # IPv6 tells of its own MTU (a router's advertisement); a bridge of its ports, which is nothing to us.
         return None if msg["family"] == socket.AF_BRIDGE else LinkChange(msg["index"])
     return AnyChange()

@@ -133,6 +133,15 @@ def test_links() -> None:
     assert decode_link(recorded("link_t0")) == LinkAnswer(4, "t0", 0xFFFE, "tun", 0x1091, 1420, 1420, b"")
 
 
+def test_a_new_mtu_is_told_before_ipv6_has_taken_it_over() -> None:
+    """Its event has the old one for IPv6 (addrconf_notify() comes after rtnetlink_event()): to be asked for."""
+    mtu = bytes.fromhex("08000400dc050000")  # IFLA_MTU, 1500
+    data = recorded("link_v0")
+    assert data.count(mtu) == 1
+    assert decode_event(RTM_NEWLINK, data) == decode_link(data)
+    assert decode_event(RTM_NEWLINK, data.replace(mtu, bytes.fromhex("0800040014050000"))) == LinkChange(3)
+
+
 @pytest.mark.parametrize(
     ("family", "kind", "event"),
     [
