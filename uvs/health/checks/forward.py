@@ -220,13 +220,14 @@ def _reserved(af: int, saddr: bytes) -> Iterator[int]:
 def _listening(af: int, port: int) -> Iterator[socket.socket]:
     """A packet socket that hands over what may be an answer. Unable: not allowed."""
     try:
-        sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, 0)
+        # Of every device from the start: bind() of Python 3.11 knows none without a name.
+        kind, protocol = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, socket.htons(ETH_P[af])
+        sock = socket.socket(socket.AF_PACKET, kind, protocol)
     except PermissionError:
         raise Unable("forward checks need CAP_NET_RAW") from None
     with sock:
         attach(sock, filter_for(af, port))
         sock.setblocking(False)
-        sock.bind(("", ETH_P[af]))
         yield sock
 
 
