@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "reload": ("uvs.reload", "read the configuration again: the table becomes what it says"),
     "diff": ("uvs.diff", "what `uvs reload` would change"),
     "drain": ("uvs.drain", "take a real server out gently, or cancel that; those that are drained"),
-    "doctor": ("uvs.doctor", "what this machine lacks or has set wrongly, and what mends it"),
+    "doctor": ("uvs.doctor.command", "what this machine lacks or has set wrongly, and what mends it"),
 }
 
 _EPILOG = """\

@@ -9,13 +9,16 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from uvs.adm import cli, grammar
 from uvs.cli import COMMANDS, command_parser
+from uvs.doctor.finding import Finding, Name, State
 from uvs.engine.core import TUN_F_CSUM, TUN_GRE, TUN_GUE, TUN_IPIP, Dir, Table, Why, tunnel_hlen
 from uvs.engine.table import sctp_next, state_name, tcp_next
 from uvs.ipvs import scheduling
@@ -71,6 +74,17 @@ def test_every_sysctl_is_explained_with_its_default_and_range() -> None:
     ]
     told = {name for name, _, _, see in rows if see.startswith("no meaning here because ")}
     assert told == {name for name, knob in KNOBS.items() if knob.inert}
+
+
+def test_every_finding_of_the_doctor_is_explained_and_no_other() -> None:
+    _, *rows = tables("doctor.md")["Findings"]
+    assert [row[0] for row in rows] == list(Name)
+    assert [row[0] for row in rows if len(row) != 4 or not all(row)] == []
+    members = [row[0] for row in tables("doctor.md")["JSON"][1:]]
+    schema = json.loads((ROOT / "docs/reference/doctor.schema.json").read_text())
+    assert members == [f.name for f in fields(Finding)] == schema["items"]["required"]
+    assert members == list(schema["items"]["properties"])
+    assert schema["items"]["properties"]["state"]["enum"] == list(get_args(State))
 
 
 def test_every_command_is_in_the_reference() -> None:

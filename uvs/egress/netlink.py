@@ -19,6 +19,7 @@ from pyroute2.netlink.rtnl import (
     RTM_DELLINK,
     RTM_DELNEIGH,
     RTM_DELROUTE,
+    RTM_GETADDR,
     RTM_GETLINK,
     RTM_GETNEIGH,
     RTM_GETROUTE,
@@ -35,6 +36,7 @@ from pyroute2.netlink.rtnl import (
     RTMGRP_NEIGH,
 )
 from pyroute2.netlink.rtnl.fibmsg import fibmsg
+from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
@@ -328,6 +330,18 @@ class Netlink:
                 if answer in (NLMSG_DONE, NLMSG_ERROR):
                     return
                 yield data
+
+    def addresses(self) -> Iterator[tuple[str, str, int]]:
+        """This host's addresses: device, address as text, prefix length."""
+        names: dict[int, str] = {}
+        for data in list(self._dump(ifaddrmsg, RTM_GETADDR, {})):
+            msg = _decoded(ifaddrmsg, data)
+            address, index = msg.get_attr("IFA_LOCAL") or msg.get_attr("IFA_ADDRESS"), msg["index"]
+            if index not in names:
+                link = self.link(index)
+                names[index] = link.name if link else "?"
+            if address:
+                yield names[index], address, msg["prefixlen"]
 
     def link(self, ifindex: int) -> LinkAnswer | None:
         """A device; None if it is gone."""
