@@ -172,6 +172,14 @@ static void take_back(struct uvs_tracer *r)
 	r->matched -= r->matched > 0; /* its slot may be another's by now */
 }
 
+static void unsuppress(struct uvs_tracer *r)
+{
+	if (!r->suppressed)
+		return;
+	r->suppressed--;
+	r->matched--;
+}
+
 /* ---------------------------------------------------------------- the fast path */
 
 uint8_t trace_ask(struct uvs_trace *t, const struct uvs_packet *p, const struct uvs_conn *c, int hook,
@@ -207,10 +215,8 @@ void trace_take_back(struct uvs_trace *t, uint8_t told)
 
 		if (told >> i & 1)
 			take_back(r);
-		if (told >> i & 16 && r->suppressed) {
-			r->suppressed--;
-			r->matched--;
-		}
+		if (told >> i & 16)
+			unsuppress(r);
 	}
 }
 
@@ -317,10 +323,10 @@ int uvs_trace_end(struct uvs_trace *t, int verdict, int why, int walked, uint64_
 	k = of_hand(t, verdict, why);
 	for (i = 0; i < UVS_TRACERS; i++) {
 		struct uvs_tracer *r = &t->tracer[i];
-		const int granted = t->hand.asked >> i & 1;
+		const int granted = t->hand.asked >> i & 1, denied = t->hand.asked >> i & 16;
 		int wanted;
 
-		if (!(t->on >> i & 1) || (t->hand.asked && !granted))
+		if (!(t->on >> i & 1))
 			continue;
 		wanted = judge(r->program, r->n, &k) == YES;
 		if (granted) {
@@ -328,6 +334,9 @@ int uvs_trace_end(struct uvs_trace *t, int verdict, int why, int walked, uint64_
 				told |= 1 << i;
 			else
 				take_back(r);
+		} else if (denied) {
+			if (!wanted)
+				unsuppress(r);
 		} else if (wanted) {
 			r->matched++;
 			if (walked && may(&r->bucket, now)) {

@@ -94,7 +94,8 @@ void uvs_trace_counts(const struct uvs_trace *t, uint32_t which, uint64_t *match
  *
  * begin: `p` NULL: it could not be read; `asked`: what the fast path was told, 0: it was not.  NOBODY wants its walk, and
  * that is all; it is to be JUDGEd in the end; or recorded for that (WALK).
- * end: by verdict and reason, and whether there is a walk: who gets it, a bit each. */
+ * end: by verdict and reason, and whether there is a walk: who gets it, a bit each.  Something else may have become of it
+ * than the fast path took for sure: it is judged anew, and what was counted in vain is taken back. */
 #define UVS_TRACE_NOBODY 0
 #define UVS_TRACE_JUDGE 1
 #define UVS_TRACE_WALK 2

@@ -318,7 +318,7 @@ def test_never_more_than_its_rate(lab: Running, sender: str) -> None:
         begin = time.monotonic()
         tracer.trace(f"service {VIP}:{PORT}", rate)
         number, walks = 0, list[str]()
-        while time.monotonic() < begin + 2:
+        while time.monotonic() < begin + 1.5:
             walks += tracer.walks()
             time.sleep(0.05)
         walks += tracer.walks()
@@ -337,7 +337,7 @@ def test_never_more_than_its_rate(lab: Running, sender: str) -> None:
 
 
 def test_text_tells_of_what_is_not_shown(lab: Running) -> None:
-    with tracing(lab, "--rate", "1", "--seconds", "2.5", "tcp", "port", "80") as process:
+    with tracing(lab, "--rate", "1", "--seconds", "1.2", "tcp", "port", "80") as process:
         for _ in range(3):
             get(lab)
         out, _ = process.communicate(timeout=PATIENCE_S)

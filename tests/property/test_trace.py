@@ -70,7 +70,7 @@ filters: st.SearchStrategy[Expr] = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(filters)
 def test_a_filter_written_out_is_read_as_the_same(expr: Expr) -> None:
     assert parse(str(expr)) == expr
@@ -150,7 +150,7 @@ PACKETS = [
 CONNS = [None, (CIP, VIP, RIP[1]), (CIP, VIP, RIP6[1]), (CIP6, VIP6, RIP6[1]), (RIP[2], VIP, RIP[2])]
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
     filters,
     st.sampled_from(PACKETS),
@@ -254,7 +254,7 @@ flows = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(flows | steps, some, st.sampled_from([(), ("conn_reuse_mode",), ("expire_nodest_conn",)]))
 def test_both_paths_trace_the_same(packets, filters, knobs):  # type: ignore[no-untyped-def]
     """And what is traced is treated as if it were not."""
@@ -341,6 +341,33 @@ def test_walks_in_vain_are_bounded() -> None:
     world.pass_time(1)
     world.local_in(tcp(CIP, 1024, VIP, 80))
     assert [walk.why for _, walk in tracer.walks] == ["weight_0"]
+    world.close()
+
+
+@pytest.mark.parametrize("kind", [World, FastWorld], ids=["hook path", "fast path"])
+def test_a_full_table(kind: Any) -> None:
+    """The fast path finds that out when it has been told who traces already: the hook path counts it, once."""
+    world = World(conn_max=1)
+    world = world if kind is World else kind(world)
+    world.server(world.service(), RIP[1])
+    count = 0
+    while world.table.conn_new(
+        2, 6, count.to_bytes(4), 1, packed(VIP), 80, 2, packed(RIP[1]), 80, 0, 0, 0, world.now
+    ):
+        count += 1
+    forwarded, refused = (world.ipvs.tracers.add(words, 1) for words in ("why forwarded", "why table_full"))
+    assert world.local_in(tcp(CIP, 9, VIP, 80)).why == Why.TABLE_FULL
+    assert world.ipvs.tracers.counts(forwarded) == (0, 0)
+    assert world.ipvs.tracers.counts(refused) == (1, 0)
+    assert world.local_in(tcp(CIP, 9, VIP, 80)).why == Why.TABLE_FULL
+    assert world.ipvs.tracers.counts(forwarded) == (0, 0)
+    assert world.ipvs.tracers.counts(refused) == (2, 1), "its one of this second it has had"
+    for tracer in (forwarded, refused):
+        world.ipvs.tracers.remove(tracer)
+    all_of_it = world.ipvs.tracers.add("", 1)
+    for port in (1, 2, 3):
+        world.local_in(tcp(CIP, port, VIP, 80))
+    assert world.ipvs.tracers.counts(all_of_it) == (3, 2)
     world.close()
 
 

@@ -11,6 +11,7 @@ import pytest
 from support.control import Running, running
 from support.world import CIP, MASQ, RIP, VIP, tcp
 
+from uvs.engine.trace import TRACERS
 from uvs.web import live
 from uvs.web.live import Director, Live
 
@@ -87,6 +88,32 @@ def test_walks_and_states(tmp_path: Path) -> None:
     with running(tmp_path) as director:
         director.do(lambda: service(director))
         asyncio.run(look(director))
+
+
+def test_as_many_trace_as_may(tmp_path: Path) -> None:
+    """The page has no walks then, but all else; and walks again when one of them has ended."""
+    with running(tmp_path) as director:
+        director.do(lambda: service(director))
+        others = [director.client() for _ in range(TRACERS)]
+        for other in others:
+            other.trace("", 1)
+        asked = Director(director.path)
+        director.do(syn(director))
+        assert asked.walks() == []
+        assert asked.state()["services"]
+        others.pop().close()
+        asked.state()
+        assert asked.walks() == []
+        for n, port in enumerate((1025, 1026), 1):
+            director.do(syn(director, port))
+            assert [walk["number"] for walk in asked.walks()] == [n]
+        asked.close()
+        others.pop().close()
+        assert asked.walks() == []
+        director.do(syn(director))
+        assert [walk["number"] for walk in asked.walks()] == [3], "the page's numbers go on"
+        for each in (asked, *others):
+            each.close()
 
 
 def test_nothing_is_asked_unless_somebody_looks(tmp_path: Path) -> None:
