@@ -344,12 +344,34 @@ def test_walks_in_vain_are_bounded() -> None:
     world.close()
 
 
+def test_a_connection_that_leaves_its_server() -> None:
+    """Whose the packet is shows in the end: the client uses its port again."""
+    slow, fast = World(), FastWorld(World())
+    for world in (slow, fast):
+        svc = world.service()
+        world.server(svc, RIP[1])
+        world.server(svc, RIP[2])
+        for flags in ("S", "A", "R"):
+            world.local_in(tcp(CIP, 1024, VIP, 80, flags))
+        (first,) = (ip_address(conn.daddr) for conn in world.table.conns())
+        old, new = (
+            world.ipvs.tracers.add(f"server {rip}", 10)
+            for rip in sorted(RIP.values(), key=lambda rip: rip != str(first))[:2]
+        )
+        world.local_in(tcp(CIP, 1024, VIP, 80))
+        assert [world.ipvs.tracers.counts(tracer) for tracer in (old, new)] == [(0, 0), (1, 0)]
+        assert [len(tracer.walks) for tracer in (old, new)] == [0, 1]
+        world.close()
+
+
 @pytest.mark.parametrize("kind", [World, FastWorld], ids=["hook path", "fast path"])
 def test_a_full_table(kind: Any) -> None:
     """The fast path finds that out when it has been told who traces already: the hook path counts it, once."""
     world = World(conn_max=1)
     world = world if kind is World else kind(world)
     world.server(world.service(), RIP[1])
+    for _ in range(2):
+        world.local_in(tcp(CIP, 8, VIP, 80))  # the way is known now
     count = 0
     while world.table.conn_new(
         2, 6, count.to_bytes(4), 1, packed(VIP), 80, 2, packed(RIP[1]), 80, 0, 0, 0, world.now
