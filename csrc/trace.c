@@ -246,9 +246,7 @@ static void look(const struct uvs_trace *t, struct uvs_traced *hand)
 		d = c ? dest_at(t->table, c->dest) : NULL;
 		if (c) /* it may leave its server */
 			hand->open = opens(h) || !d || !(d->flags & UVS_DEST_F_AVAILABLE) ? OPEN_SERVER : 0;
-		else if (tcp ||
-			 hand->hook ==
-				 UVS_LOCAL_IN) /* elsewhere a server may begin one (ip_vs_rs_conn_out) */
+		else if (tcp || hand->hook == UVS_LOCAL_IN) /* else: ip_vs_rs_conn_out() */
 			hand->open = OPEN_SERVER;
 	} else if (tcp) {
 		hand->open = 0;
