@@ -162,7 +162,12 @@ class UvsFamily:
         """Counters and rates of everything (ip_vs_stats), and the table's own figures; who tells it."""
         _, stats64 = messages.stats_nests(stats(self.ipvs.services.total))
         waiting, waited = self.ipvs.unresolved()
-        table = self.ipvs.table.info() | {"waiting": waiting, "waited": waited}
+        table = self.ipvs.table.info() | {
+            "waiting": waiting,
+            "waited": waited,
+            "walks": self.ipvs.recorder.number,
+        }
+        table |= self.ipvs.tracers.totals()
         who = extension.value(__version__) + extension.count(self.started)
         return Cmd.GET_TOTAL, attribute(Attr.STATS64, stats64) + extension.json_text(table) + who
 

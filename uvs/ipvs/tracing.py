@@ -38,6 +38,7 @@ class Tracers:
     def __init__(self, table: Table) -> None:
         self.trace = Trace(table)
         self._all: dict[int, Tracer] = {}
+        self._ended = (0, 0)
 
     def __bool__(self) -> bool:
         """Does anybody trace?"""
@@ -60,6 +61,7 @@ class Tracers:
     def remove(self, tracer: Tracer) -> None:
         """It has gone."""
         if self._all.get(tracer.which) is tracer:
+            self._ended = self._sum(tracer)
             del self._all[tracer.which]
             self.trace.remove(tracer.which)
 
@@ -67,6 +69,15 @@ class Tracers:
         """Packets that matched, and how many of them are not shown: for the rate, or fetched too late."""
         matched, suppressed = self.trace.counts(tracer.which)
         return matched, suppressed + tracer.missed
+
+    def totals(self) -> dict[str, int]:
+        """Traces that go on, and `counts` of all that there have been."""
+        matched, suppressed = self._sum(*self._all.values())
+        return {"traces": len(self._all), "traced": matched, "untold": suppressed}
+
+    def _sum(self, *tracers: Tracer) -> tuple[int, int]:
+        rows = [self._ended, *map(self.counts, tracers)]
+        return sum(row[0] for row in rows), sum(row[1] for row in rows)
 
     def begin(self, packet: Packet | None, hook: int, mark: int, asked: int, now: int) -> Want:
         """As `Trace.begin`."""

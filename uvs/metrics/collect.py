@@ -28,6 +28,10 @@ _FIGURES = {
     "uvs_connections_max": "conn_max",
     "uvs_table_full_total": "full",
     "uvs_table_bytes": "bytes",
+    "uvs_trace_active": "traces",
+    "uvs_trace_matched_total": "traced",
+    "uvs_trace_suppressed_total": "untold",
+    "uvs_walks_recorded_total": "walks",
 }
 
 

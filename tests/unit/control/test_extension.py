@@ -2,10 +2,12 @@
 
 import errno
 import json
+import time
 
 import pytest
 from support.world import CIP, CIP6, MASQ, RIP, RIP6, VIP, VIP6, packed, tcp
 
+from uvs import __version__
 from uvs.control import extension
 from uvs.control.extension import ConnEntry
 from uvs.control.netlink import attributes
@@ -165,4 +167,17 @@ def test_queues_of_an_older_director(client, director):
 def test_figures_of_the_table(client, director):
     director.ipvs.unresolved = lambda: (3, 14)
     figures = json.loads(client.total()[1])
-    assert figures == director.ipvs.table.info() | {"waiting": 3, "waited": 14}
+    assert figures == director.ipvs.table.info() | {
+        "waiting": 3, "waited": 14, "walks": 0, "traces": 0, "traced": 0, "untold": 0
+    }  # fmt: skip
+
+
+def test_who_answers(client, director, monkeypatch):
+    """Its version, and when it began; a director that does not say has none."""
+    version, started = client.about()
+    assert version == __version__
+    assert abs(started - time.time()) < 3600
+    monkeypatch.setattr(
+        client, "_uvs", lambda command: [{extension.Attr.STATS64: b"", extension.Attr.JSON: b"{}"}]
+    )
+    assert client.about() == ("", 0)

@@ -89,3 +89,24 @@ def test_a_text_from_the_socket_is_not_trusted(client, director, payload):
         client.request(extension.FAMILY_NAME, extension.Cmd.TRACE, payload)
     assert caught.value.errno == errno.EINVAL
     assert not director.ipvs.tracers
+
+
+def test_totals_outlive_their_traces(client, director):
+    """What all traces have come to stands among the table's figures, with the walks of the recorder."""
+
+    def totals():
+        found = json.loads(client.total()[1])
+        return [found[name] for name in ("traces", "traced", "untold", "walks")]
+
+    assert totals() == [0, 0, 0, 0]
+    client.trace("", 1)
+    client.record(2)
+    for source in (1024, 1025):
+        syn(director, source=source)
+    assert totals() == [1, 2, 1, 2]  # one a second is told
+    client.request(extension.FAMILY_NAME, extension.Cmd.TRACE, extension.count(0))
+    assert totals() == [0, 2, 1, 2]
+    with director.client() as other:
+        other.trace("port 80", 50)
+        syn(director)
+        assert totals() == [1, 3, 1, 2]
