@@ -39,6 +39,7 @@ from uvs.lab.namespaces import Lab
 from uvs.lab.topology import topology
 
 PROMPT = re.compile(r"((?:client|director|router|rs\d)?\$) (.*)")
+HERE = re.compile(r"<<'(\w+)'$")  # a text that follows, up to this word
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
 # Only looks: what it shows may come a moment later.
 LISTING = re.compile(r"(sleep \d+; )?(uvsadm -L|uvs sysctl \w+$|ip )")
@@ -92,6 +93,9 @@ def blocks(page: str) -> list[list[Step]]:
                 written = [line]
                 while written[-1].endswith("\\"):
                     written.append(next(lines))
+                if end := HERE.search(line):
+                    while written[-1] != end[1]:
+                        written.append(next(lines))
                 command = "\n".join([match[2], *written[1:]])
                 steps.append(Step(match[1], command, []))
             elif steps:
