@@ -60,6 +60,7 @@ SHAPES = (
     (re.compile(r"\b\d+\.\d+ ?ms\b"), "T ms"),
     (re.compile(r"\bat 0\.(?!000)\d{3} s\b"), "at T s"),  # of a live walk
     (re.compile(r"\bpid \d+"), "pid N"),
+    (re.compile(r" \d+s "), " T "),  # since when, in `uvs monitor status`
     (re.compile(r"@if\d+\b"), "@ifN"),
     (re.compile(r"\bafter \d+ (ms|milliseconds)"), "after T"),
     (re.compile(r"Couldn't connect"), "Could not connect"),  # curl before 8.9
@@ -279,9 +280,11 @@ class Session:
         pipe = subprocess.PIPE
         first = "exec " if ENDLESS.match(step.command) else ""  # that it gets the signal, not the shell
         argv = ["sh", "-c", first + step.command[:-1]]
+        err = subprocess.STDOUT if first else pipe
         process = self._lab.popen(
-            step.prompt[:-1], argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
-        )
+            step.prompt[:-1], argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=err, text=True,
+            cwd=self._folder.name,
+        )  # fmt: skip
         if "tcpdump" in step.command:
             while "listening on" not in (line := process.stderr.readline()):
                 assert line, f"{step.command}: it ended at once"
