@@ -61,6 +61,8 @@ SHAPES = (
     (re.compile(r"\bat 0\.(?!000)\d{3} s\b"), "at T s"),  # of a live walk
     (re.compile(r"\bpid \d+"), "pid N"),
     (re.compile(r" \d+s "), " T "),  # since when, in `uvs monitor status`
+    (re.compile(r"\bin \d+ s at the latest"), "in T at the latest"),
+    (re.compile(r"\b\d+ inactive connections"), "N inactive connections"),
     (re.compile(r"@if\d+\b"), "@ifN"),
     (re.compile(r"\bafter \d+ (ms|milliseconds)"), "after T"),
     (re.compile(r"Couldn't connect"), "Could not connect"),  # curl before 8.9
