@@ -1,8 +1,9 @@
-"""The service manager's watchdog: fed by a director whose loop and threads go round, and by no other."""
+"""The service manager's watchdog: fed by a director whose loop and threads go round, and by no other. Its log is JSON."""
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import select
 import signal
@@ -56,7 +57,7 @@ def test_it_is_fed_by_what_goes_round() -> None:
         manager.bind(str(where / "notify"))
         manager.settimeout(60)
         env = {"NOTIFY_SOCKET": str(where / "notify"), "WATCHDOG_USEC": str(LIMIT_S * 1_000_000)}
-        director = Director(where, "--queues", "2", env=env).ready()
+        director = Director(where, "--queues", "2", "--log-format", "json", env=env).ready()
         pid = director.process.pid
         assert manager.recv(100) == b"READY=1"
         assert manager.recv(100) == b"WATCHDOG=1"
@@ -82,3 +83,6 @@ def test_it_is_fed_by_what_goes_round() -> None:
         director.stop()
         assert b"STOPPING=1" in heard(manager)
         assert director.process.returncode == 0
+        rows = [json.loads(line) for line in director.said.splitlines()]
+        assert [row["event"] for row in rows if "event" in row] == ["ready", "handing over", "ready"]
+        assert {row["component"] for row in rows} == {"director"}

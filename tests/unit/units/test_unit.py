@@ -42,6 +42,7 @@ def test_the_director_has_two_capabilities_and_a_watchdog() -> None:
     found = settings(unit.files(PROGRAM)[0].text)
     both = ["CAP_NET_ADMIN CAP_NET_RAW"]
     assert found["CapabilityBoundingSet"] == found["AmbientCapabilities"] == both
+    assert found["ExecReload"] == [f"{PROGRAM} reload"]  # which waits, and fails if the file is wrong
     assert int(found["WatchdogSec"][0]) >= 4  # a thread without packets goes round once a second
     # SIGTERM to all of the unit's processes would end iptables while it removes the rules.
     assert found["KillMode"] == ["mixed"]
