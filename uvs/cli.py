@@ -55,6 +55,15 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}: see `{self.prog} --help`\n")
 
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        """Words of a list that options stand between are its words too; argparse takes the first ones only."""
+        found, rest = super().parse_known_args(args, namespace)
+        lists = [action.dest for action in self._actions if action.nargs in ("*", "+")]
+        if lists and not any(word.startswith("-") for word in rest):
+            setattr(found, lists[-1], [*(getattr(found, lists[-1]) or []), *rest])
+            rest = []
+        return found, rest
+
 
 def parser() -> argparse.ArgumentParser:
     """The parser of `uvs` itself; a subcommand's own arguments are added when it is chosen."""

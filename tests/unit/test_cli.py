@@ -63,6 +63,20 @@ def test_wrong_use(capsys, words, named):
     assert named in err
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["trace tcp port 80 --rate 5", "trace tcp --rate 5 port 80", "trace --rate 5 tcp port 80"],
+)
+def test_options_stand_where_they_will(words):
+    args = cli.command_parser("trace").parse_args(words.split())
+    assert (args.filter, args.rate) == (["tcp", "port", "80"], 5)
+
+
+def test_options_after_a_host():
+    args = cli.command_parser("lab").parse_args("lab capture rs1 --count 3 tcp port 80".split())
+    assert (args.host, args.count, args.filter) == ("rs1", 3, ["tcp", "port", "80"])
+
+
 def test_a_program_that_is_not_there_is_named(capsys, monkeypatch):
     monkeypatch.setattr(cli, "_run", Mock(side_effect=FileNotFoundError(2, "No such file", "bridge")))
     monkeypatch.setattr(cli, "let_go", Mock())  # of standard output, which is pytest's here
