@@ -56,7 +56,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}: see `{self.prog} --help`\n")
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        """Words of a list that options stand between are its words too; argparse takes the first ones only."""
+        """Words of a list with options between them are its words too: argparse takes the first ones only."""
         found, rest = super().parse_known_args(args, namespace)
         lists = [action.dest for action in self._actions if action.nargs in ("*", "+")]
         if lists and not any(word.startswith("-") for word in rest):

@@ -73,7 +73,9 @@ def test_options_stand_where_they_will(words):
 
 
 def test_options_after_a_host():
-    args = cli.command_parser("lab").parse_args("lab capture rs1 --count 3 tcp port 80".split())
+    args = cli.command_parser("lab").parse_args(
+        ["lab", "capture", "rs1", "--count", "3", "tcp", "port", "80"]
+    )
     assert (args.host, args.count, args.filter) == ("rs1", 3, ["tcp", "port", "80"])
 
 
