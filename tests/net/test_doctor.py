@@ -25,6 +25,7 @@ from uvs.lab import processes
 from uvs.lab.enter import Daemon
 from uvs.lab.processes import PYTHON, UVS
 from uvs.lab.topology import VIP
+from uvs.layers import Health
 
 Found = dict[str, Any]
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/reference/doctor.schema.json").read_text())
@@ -139,6 +140,10 @@ NAT_FAULTS: list[tuple[list[str], Expected]] = [
     (["sysctl -qw net.ipv4.ip_forward=0"], ("IPv4 forwarding", "fail", "198.51.100.11")),
     (["sysctl -qw net.ipv6.conf.all.forwarding=0"], ("IPv6 forwarding", "fail", "2001:db8:b::11")),
     (["sysctl -qw net.ipv4.conf.eth0.rp_filter=1"], ("rp_filter", "warn", "strict on eth0:")),
+    (
+        ["ip link add br9 type bridge", "sysctl -qw net.bridge.bridge-nf-call-iptables=1"],
+        ("bridge netfilter", "warn", "what br9 only passes on"),
+    ),
     (["sysctl -qw net.ipv4.conf.all.accept_local=0"], ("accept_local", "ok", "no DR or TUN service needs it")),
     (
         ["uvsadm -A -t 198.51.100.1:84 -s rr", "uvsadm -a -t 198.51.100.1:84 -r 198.51.100.11:80 -m"],
@@ -359,19 +364,34 @@ def test_faults_of_tunnels(tun: Running) -> None:
     (decap,) = [p for p in tun.lab.processes() if p.host == "rs1" and "decap" in p.argv]
     Daemon("rs1", "decap", decap.pid).kill()
     sh(tun, "rs2", "ip addr del 192.0.2.100/32 dev lo")
-    sh(tun, "director", "ip link set dev eth0 mtu 1300")
+    for _ in range(3):  # one for each server, so that the drain has to wait
+        tun.lab.call("client", flood, VIP[4], 7, 1)
+    sh(tun, "director", "ip link set dev eth0 mtu 1300", "uvs drain udp:192.0.2.100:7 198.51.100.11")
+    service = ServiceKey(socket.AF_INET, socket.IPPROTO_UDP, socket.inet_aton(VIP[4]), 7)
+    server = (socket.AF_INET, socket.inet_aton("198.51.100.12"), 7)
+    with tun.client() as director:
+        director.set_health(service, server, Health(up=False, about={"reason": "no answer within 3 s"}))
     found = told(
         tun,
         [
             ("silent server", "fail", "server 198.51.100.11 of TCP 192.0.2.100:80"),
             ("silent server", "fail", "server 2001:db8:b::11 of TCP [2001:db8:a::100]:80"),
             ("silent server", "fail", "server 198.51.100.12 of TCP 192.0.2.100:80"),
+            (
+                "server down",
+                "warn",
+                "198.51.100.12:7 of udp:192.0.2.100:7 is out of service: no answer within 3 s",
+            ),
+            ("server drained", "note", "198.51.100.11:7 of udp:192.0.2.100:7"),
             ("tunnel MTU", "fail", "has room for 1260 bytes, every IPv6 link must have 1280"),
         ],
     )
     assert not [f for f in found if f["name"] == "silent server" and "198.51.100.13" in f["detail"]]
     assert [f["on"] for f in found if f["name"] == "tunnel MTU"] == ["here"] * 3
     mend(tun, found, but=["silent server"])
+    sh(tun, "director", *(f["mend"] for f in found if f["name"] == "server drained"))
+    with tun.client() as director:
+        director.set_health(service, server, None)
     sh(tun, "rs2", "ip addr add 192.0.2.100/32 dev lo")
     processes.start_decap(tun.lab, "rs1")
     healthy(tun)

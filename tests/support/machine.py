@@ -218,8 +218,8 @@ def with_files(**changes: str) -> Machine:
 
 
 def directing(*services: tuple[ServiceEntry, list[DestEntry]], **more: object) -> Machine:
-    """A good machine whose director has these services; further fields of Machine, or `conns`, `reasons`."""
-    about = {name: more.pop(name) for name in ("conns", "reasons") if name in more}
+    """A good machine whose director has these services; further fields of Machine, or `conns`, `reasons`, `layers`."""
+    about = {name: more.pop(name) for name in ("conns", "reasons", "layers") if name in more}
     return Machine(told=Director([QUEUE], TABLE, services=list(services), **about), **more)  # type: ignore[arg-type]
 
 

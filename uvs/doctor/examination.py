@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from uvs.doctor import conntrack, counters, firewall, machine, rivals, segment, servers, services, sysctls
+from uvs.doctor import (
+    conntrack,
+    counters,
+    firewall,
+    layered,
+    machine,
+    rivals,
+    segment,
+    servers,
+    services,
+    sysctls,
+)
 from uvs.doctor.finding import Finding
 from uvs.doctor.host import Host
 
@@ -35,6 +46,7 @@ CHECKS: tuple[Callable[[Host], Iterator[Finding]], ...] = (
     services.check_vip_on_lo,
     segment.check_vip_elsewhere,
     services.check_servers,
+    layered.check_layers,
     services.check_shadowed,
     services.check_server_ports,
     servers.check_ways,

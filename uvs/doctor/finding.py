@@ -44,6 +44,8 @@ class Name(enum.StrEnum):
     NO_SERVER = "no server"
     WEIGHT = "weight 0"
     OVERLOAD = "overload"
+    DOWN = "server down"
+    DRAINED = "server drained"
     SHADOWED = "port in use"
     SERVER_PORT = "server's port"
     ROUTE = "way to servers"

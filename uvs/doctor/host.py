@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from uvs.control.extension import ConnEntry
 from uvs.control.messages import DestEntry, ServiceEntry
@@ -15,13 +15,17 @@ Attempt = tuple[bool, str]  # did it work; if not, why
 
 @dataclass(frozen=True, slots=True)
 class Director:
-    """What a running director says of itself. `conns`: the first of its connections, if they are many."""
+    """What a running director says of itself.
+
+    `conns`: the first of its connections, if they are many; `layers`: rows as GET_HEALTH has them.
+    """
 
     queues: list[QueueRow]
     table: dict[str, int]
     reasons: dict[str, int] = field(default_factory=dict)
     services: list[tuple[ServiceEntry, list[DestEntry]]] = field(default_factory=list)
     conns: list[ConnEntry] = field(default_factory=list)
+    layers: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Address(NamedTuple):

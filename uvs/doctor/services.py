@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from uvs.doctor.finding import HERE, Finding, Name, some
 from uvs.doctor.host import Address, Host
 from uvs.doctor.knobs import device, devices
+from uvs.doctor.layered import covers
 from uvs.doctor.table import PROTOCOLS, Real, Virtual, addressed, reals, text, virtuals
 
 TCP_LISTEN = "0A"  # include/net/tcp_states.h; a UDP socket that waits for anybody has TCP_CLOSE
@@ -91,16 +92,22 @@ def check_servers(host: Host) -> Iterator[Finding]:
             over += [Real(v, d, False).name for d in loaded]
     if empty:
         detail = f"{some([v.name for v in empty])}: no server: clients are told 'port unreachable'"
-        yield Finding(
-            Name.NO_SERVER, "warn", detail, f"uvsadm -a {empty[0].option} -r SERVER, with -m, -g or -i"
-        )
+        mend = f"uvsadm -a {empty[0].option} -r SERVER, with -m, -g or -i"
+        if covers(host, empty[0]):
+            mend = "checks or drains took them out: uvs monitor status, uvs drain"
+        yield Finding(Name.NO_SERVER, "warn", detail, mend)
     if weightless:
         names = some([v.name for v in weightless])
         first = Real(weightless[0], weightless[0].dests[0], False)
         flag = {"nat": "-m", "tun": "-i"}.get(first.method, "-g")
-        mend = f"uvsadm -e {first.service.option} -r {first.name} {flag} -w 1"
         detail = f"{names}: every server has weight 0: no new connection is taken"
-        yield Finding(Name.WEIGHT, "warn", detail, mend, HERE)
+        if covers(host, first.service):
+            yield Finding(
+                Name.WEIGHT, "warn", detail, "checks or drains did that: uvs monitor status, uvs drain"
+            )
+        else:
+            mend = f"uvsadm -e {first.service.option} -r {first.name} {flag} -w 1"
+            yield Finding(Name.WEIGHT, "warn", detail, mend, HERE)
     if full:
         detail = f"{some(full)}: every server is above its upper threshold: no new connection is taken"
         yield Finding(

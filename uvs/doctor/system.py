@@ -30,6 +30,7 @@ from uvs.ipvs.spec import IpvsError
 DIRECTOR_S = 2.0  # one that does not answer within it is busy or stopped
 PROGRAM_S = 2.0
 CONNS, CONNS_S = 20_000, 0.5  # connections that are looked at: so many, for so long
+LAYERED = 2000  # servers, if what lies over them is asked for
 T = TypeVar("T")
 _QUEUE_TRIES = range(65535, 65519, -1)
 SBIN = "/usr/sbin:/sbin"  # not on the path of ordinary users
@@ -161,13 +162,14 @@ def _director() -> Director | str:
     try:
         with Client(timeout=DIRECTOR_S) as client:
             services = client.services()
-            dests = client.all_dests([entry.spec.key for entry in services])
+            dests = list(client.all_dests([entry.spec.key for entry in services]))
             return Director(
                 client.queues(),
                 json.loads(client.total()[1]),
                 client.counters(),
                 list(zip(services, dests, strict=True)),
                 _conns(),
+                _layers(client) if sum(map(len, dests)) <= LAYERED else [],
             )
     except (Unreachable, IpvsError) as error:
         return error.strerror or str(error)
@@ -258,6 +260,13 @@ def is_director(argv: list[str]) -> bool:
         if os.path.basename(word) in ("uvs", "uvs.cli", "cli.py"):
             return argv[i + 1 : i + 2] == ["run"]
     return False
+
+
+def _layers(client: Client) -> list[dict[str, Any]]:
+    try:
+        return client.get_health()
+    except IpvsError:  # of a director that is older
+        return []
 
 
 def _conns() -> list[ConnEntry]:

@@ -6,6 +6,7 @@ import socket
 from dataclasses import dataclass
 
 from uvs.control.messages import DestEntry, ServiceEntry
+from uvs.control.rows import service_text
 from uvs.doctor.host import Director, Host, Knock
 
 # IP_VS_CONN_F_FWD_MASK (include/uapi/linux/ip_vs.h): forwarding methods
@@ -63,6 +64,11 @@ class Virtual:
         if self.mark:
             return f"FWM {self.mark}"
         return f"{PROTOCOLS.get(self.protocol, str(self.protocol))} {join(self.address, self.port)}"
+
+    @property
+    def label(self) -> str:
+        """As rows of GET_HEALTH name it."""
+        return service_text(self.entry.spec.key)
 
     @property
     def option(self) -> str:
