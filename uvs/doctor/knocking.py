@@ -12,7 +12,8 @@ from uvs.health.checks.base import Failed, Target, Unable
 from uvs.ipvs.ipproto import IPPROTO_TCP
 from uvs.ipvs.spec import DestSpec, ServiceKey
 
-WAIT_S = 1.2  # for an answer; the SYN is repeated after a second
+WAIT_S = 1.2  # for answers, once all are sent; a SYN is repeated after a second
+GRACE_S = 0.1  # for answers that have come, and were not read: a busy machine
 
 
 def knock(knocks: list[Knock]) -> dict[Knock, str]:
@@ -22,7 +23,17 @@ def knock(knocks: list[Knock]) -> dict[Knock, str]:
 
 
 async def _all(knocks: list[Knock]) -> list[str | None]:
-    return await asyncio.gather(*(_one(each) for each in knocks))
+    tasks = [asyncio.ensure_future(_one(each)) for each in knocks]
+    for _ in range(2):
+        await asyncio.sleep(0)  # each goes as far as its SYN; what that takes is not waiting
+    for seconds in (WAIT_S, GRACE_S):
+        _, left = await asyncio.wait(tasks, timeout=seconds)
+        if not left:
+            break
+    for task in left:
+        task.cancel()
+    await asyncio.wait(tasks)  # each ends what it began
+    return ["no answer" if task.cancelled() else task.result() for task in tasks]
 
 
 async def _one(knock: Knock) -> str | None:
@@ -35,10 +46,7 @@ async def _one(knock: Knock) -> str | None:
         ),
     )  # fmt: skip
     try:
-        async with asyncio.timeout(WAIT_S):
-            await forward.check(target, Forward(type="forward"))
-    except TimeoutError:
-        return "no answer"
+        await forward.check(target, Forward(type="forward"))
     except Failed as error:
         return str(error)
     except (Unable, OSError):

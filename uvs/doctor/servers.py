@@ -12,7 +12,7 @@ from uvs.doctor.segment import SILENCE, questions, servers_on_link
 from uvs.doctor.table import Real, director, reals, text
 from uvs.engine.core import tunnel_hlen
 
-MOST = 64  # servers that a SYN is sent to
+MOST = 32  # SYNs that are sent
 OUTER = {4: 20, 6: 40}
 SMALLEST = {4: 576, 6: 1280}  # what every link must carry: RFC 791, RFC 8200
 STUCK = 2  # packets, or connections: a single one may just be on its way

@@ -123,6 +123,8 @@ class Real:
             or not service.port
         ):
             return None
+        if self.method == "nat":  # the same for every service
+            return Knock(bytes(len(spec.addr)), 0, spec.addr, spec.port or service.port, spec.fwd)
         return Knock(
             service.entry.spec.key.addr, service.port, spec.addr, spec.port or service.port, spec.fwd,
             spec.tun_type, spec.tun_port, spec.tun_flags,
