@@ -56,8 +56,8 @@ class Asked(NamedTuple):
 class Knock(NamedTuple):
     """A SYN to a TCP service as the director would send it on to this server.
 
-    `vip` and `server` packed, ports host order; `forward` and the tunnel as DestSpec has them. For NAT neither
-    VIP nor its port matter: they are zero.
+    `vip` and `server` packed, ports host order; `forward` and the tunnel as DestSpec has them. For NAT
+    neither VIP nor its port matters: they are zero.
     """
 
     vip: bytes

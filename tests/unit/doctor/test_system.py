@@ -26,7 +26,7 @@ def test_the_machine_s_own_director_is_asked(monkeypatch: pytest.MonkeyPatch, tm
         told = System().director()
         assert isinstance(told, Director)
         assert told.queues == [QUEUE]
-        assert told.table == director.ipvs.table.info() | {"waiting": 0, "waited": 0}
+        assert told.table.items() >= director.ipvs.table.info().items()
         ((entry, dests),) = told.services
         assert (entry.spec.key, len(dests), told.conns) == (key, 1, [])
 
