@@ -119,7 +119,11 @@ class Director:
             await self._serve(done)
             notify("STOPPING=1")
         finally:
-            self._undo.close()  # all of it, even if a part fails
+            try:
+                if self.rule is not None:
+                    await self.rule.close()
+            finally:
+                self._undo.close()  # all of it, even if a part fails
 
     async def _serve(self, done: asyncio.Event) -> None:
         """Until a signal; SIGUSR2 is no end, unless the kernel does not let the successor come into being."""
@@ -158,6 +162,8 @@ class Director:
         log.info("SIGUSR2: going over to the installed version", extra={"event": "handing over"})
         notify("RELOADING=1")
         held = successor.hold_signals()
+        if self.rule is not None:
+            await self.rule.close()
         control = await self.server.hand_over()
         with _logged():
             await self.diversion.flushed()
@@ -244,6 +250,8 @@ class Director:
         if limit := watchdog_s():
             watchdog = Watchdog(limit, self.driver.turns)
             self._undo.callback(every(loop, watchdog.period, watchdog.feed))
+        if self.rule is not None:
+            self.rule.watch()
 
     def _open_driver(self, estate: successor.Estate) -> None:
         if self.driver_name != "native":

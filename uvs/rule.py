@@ -5,8 +5,11 @@ Without one, `uvsadm` or keepalived rule, and this is not loaded.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import Any
+from collections.abc import Coroutine
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from uvs.config import load as loading
 from uvs.config.apply import apply, standing
@@ -18,6 +21,9 @@ from uvs.config.specs import wanted
 from uvs.errors import UserError
 from uvs.ipvs.skb import NetnsIpvs
 from uvs.layers import Layers
+
+if TYPE_CHECKING:
+    from uvs.health.monitor import Monitor
 
 log = logging.getLogger("uvs")
 
@@ -34,6 +40,9 @@ class Rule:
         self.config = loading.load(path)
         self.ipvs: NetnsIpvs
         self.layers: Layers
+        self.monitor: Monitor | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watching = False
 
     def begin(self, ipvs: NetnsIpvs, layers: Layers) -> None:
         """The saved table is in place: converge it. UserError: IPVS refuses, and nothing is changed."""
@@ -44,6 +53,44 @@ class Rule:
         except OSError as error:
             raise UserError(f"{self.path}: {error.strerror}") from None
         self._in_force(self.config, changes)
+
+    def watch(self) -> None:
+        """The director is complete: check servers from now on, unless a process of its own does."""
+        self._watching = True
+        self._watch()
+
+    async def close(self) -> None:
+        """The director ends, or becomes another: what checks have found stays."""
+        self._watching = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.monitor is not None:
+            await self.monitor.close()
+            self.monitor = None
+
+    def _watch(self) -> None:
+        here = self.config.monitor.process == "director"
+        if self.monitor is not None and here:
+            self.monitor.reload(self.config)
+        elif self.monitor is not None:
+            self._do(self.monitor.close())
+            self.monitor = None
+        elif here and self._watching and not self._tasks and wanted(self.config).checked:
+            self._do(self._begin_to_watch())
+
+    async def _begin_to_watch(self) -> None:
+        """Checks need more than a director, which is loaded when there are any; packets do not wait."""
+        module = await asyncio.to_thread(import_module, "uvs.health.monitor")
+        switch = await asyncio.to_thread(import_module, "uvs.health.switch")
+        if self._watching and self.config.monitor.process == "director":
+            self.monitor = module.Monitor(self.config, switch.InProcess(self.layers))
+            self.monitor.start()
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def reload(self) -> dict[str, Any]:
         """Read the file again and converge; if it is wrong, or is refused, nothing is changed.
@@ -61,6 +108,7 @@ class Rule:
             log.error("the configuration is as it was: %s is not taken", self.path)
             return {"faults": faults[:TOLD], "changes": 0, "lines": []}
         self._in_force(config, changes)
+        self._watch()
         return {"faults": [], "changes": len(changes), "lines": _fitting(changes)}
 
     def difference(self) -> list[dict[str, Any]]:

@@ -21,7 +21,6 @@ from uvs.control.client import Unreachable
 from uvs.ipvs.spec import DestSpec
 from uvs.lab import processes
 from uvs.lab.topology import VIP
-from uvs.layers import Health
 
 SIZE = 20_000_000
 RELOADS_S, A_SECOND = float(os.environ.get("UVS_RELOADS_S", "10")), 10
@@ -29,7 +28,7 @@ PATIENCE_S = TRANSFER_S
 
 
 class Ruled:
-    """A lab whose director runs by a file; rs3 is found dead from the beginning."""
+    """A lab whose director runs by a file; rs3's server is dead from the beginning."""
 
     def __init__(self, running: Running, file: Path) -> None:
         self.running, self.file = running, file
@@ -45,7 +44,7 @@ class Ruled:
             f'address = "{VIP[4]}:80"',
             f'scheduler = "{scheduler}"',
         ]
-        lines += ["[[service.check]]", 'type = "tcp"']
+        lines += ["[[service.check]]", 'type = "tcp"', "interval = 0.5", "rise = 1", "fall = 2"]
         for rip, weight in zip(self.rips, weights, strict=False):
             lines += ["[[service.server]]", f'address = "{rip}:80"', f"weight = {weight}"]
         if more:
@@ -79,9 +78,10 @@ def ruled(make_lab: Callable[..., Running], tmp_path_factory: pytest.TempPathFac
     running = make_lab(services=False, program=(*processes.UVS, "run", "--config", str(file)))
     it = Ruled(running, file)
     it.write()
+    assert running.servers[2].kill()
     with closing(running.client()) as client:
         assert client.reload()["faults"] == []
-        client.set_health(it.key(), it.server(2), Health(up=False))
+    wait_for(lambda: it.weights()[it.rips[2]] == 0, "the checks' finding", PATIENCE_S)
     return it
 
 

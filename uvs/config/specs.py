@@ -25,7 +25,7 @@ class Wanted:
 
     services: dict[Lookup, ServiceSpec] = field(default_factory=dict)
     servers: dict[Lookup, dict[ServerId, DestSpec]] = field(default_factory=dict)
-    checked: set[tuple[Lookup, ServerId]] = field(default_factory=set)
+    checked: set[tuple[Lookup, ServerId]] = field(default_factory=set)  # of services that have checks
     fallbacks: dict[Lookup, DestSpec] = field(default_factory=dict)
     sysctls: dict[str, str] = field(default_factory=dict)  # as /proc shows them
     timeouts: tuple[int, int, int] = (900, 120, 300)
@@ -52,10 +52,10 @@ def wanted(config: Config) -> Wanted:
         for server in service.server:
             dest = dest_spec(service, server)
             servers[id_of(dest)] = dest
-            if service.check or server.check:
-                found.checked.add((lookup, id_of(dest)))
-        if (sorry := fallback_spec(service)) is not None:
-            found.fallbacks[lookup] = sorry
+        if service.check or any(server.check for server in service.server):
+            found.checked.update((lookup, server) for server in servers)
+            if (sorry := fallback_spec(service)) is not None:
+                found.fallbacks[lookup] = sorry
     return found
 
 
