@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 
 from uvs.control.client import Client
-from uvs.reload import refused
+from uvs.reload import refused, tell
 
 _EPILOG = """\
 + would be added, - deleted, ~ changed; what follows is how uvsadm or uvs sysctl would do it.
@@ -29,12 +27,6 @@ def main(args: argparse.Namespace) -> int:
             found = client.diff()
     except OSError as error:
         raise refused(error) from None
-    faults = [row["fault"] for row in found if "fault" in row]
-    if args.json:
-        print(json.dumps({"faults": faults} if faults else {"changes": found}, indent=2))
-    else:
-        for fault in faults:
-            print(fault, file=sys.stderr)
-        for row in found if not faults else ():
-            print(f"{row['sign']} {row['line']}" + (f"  # {row['was']}" if row["was"] else ""))
-    return 2 if faults else 1 if found else 0
+    if not tell(found, args.json):
+        return 2
+    return 1 if found else 0

@@ -141,10 +141,7 @@ class Director:
         if self.rule is None:
             log.info("SIGHUP: there is no configuration file to read again")
             return
-        notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-        self.rule.reload()
-        self.server.commits.start()
-        notify("READY=1")
+        self.rule.hang_up()
 
     def _ask_for_successor(self) -> None:
         self._successor.set()
@@ -251,6 +248,7 @@ class Director:
             watchdog = Watchdog(limit, self.driver.turns)
             self._undo.callback(every(loop, watchdog.period, watchdog.feed))
         if self.rule is not None:
+            self.rule.committed = self.server.commits.ended
             self.rule.watch()
 
     def _open_driver(self, estate: successor.Estate) -> None:

@@ -6,6 +6,7 @@ import argparse
 import errno
 import json
 import sys
+from typing import Any
 
 from uvs.control.client import Client, Unreachable
 from uvs.errors import UserError
@@ -28,24 +29,28 @@ def main(args: argparse.Namespace) -> int:
     """Reload; 1 if the file is wrong or was refused."""
     try:
         with Client() as client:
-            answer = client.reload()
+            rows = client.reload()
     except OSError as error:
         raise refused(error) from None
-    if args.json:
-        print(json.dumps(answer, indent=2))
-        return 1 if answer["faults"] else 0
-    for fault in answer["faults"]:
-        print(fault, file=sys.stderr)
-    for text in answer["lines"]:
-        print(text)
-    if more := answer["changes"] - len(answer["lines"]):
-        print(f"and {more} changes more")
-    if answer["faults"]:
+    if not tell(rows, args.json):
         print("uvs reload: the table stays as it is", file=sys.stderr)
         return 1
-    if not answer["changes"]:
+    if not rows and not args.json:
         print("the table is as the configuration says")
     return 0
+
+
+def tell(rows: list[dict[str, Any]], as_json: bool) -> bool:
+    """Show changes, or the faults that hinder them; are there none of these?"""
+    faults = [row["fault"] for row in rows if "fault" in row]
+    if as_json:
+        print(json.dumps({"faults": faults, "changes": [] if faults else rows}, indent=2))
+        return not faults
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    for row in rows if not faults else ():
+        print(f"{row['sign']} {row['line']}" + (f"  # {row['was']}" if row["was"] else ""))
+    return not faults
 
 
 def refused(error: OSError) -> UserError:

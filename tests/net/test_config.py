@@ -80,7 +80,7 @@ def ruled(make_lab: Callable[..., Running], tmp_path_factory: pytest.TempPathFac
     it.write()
     assert running.servers[2].kill()
     with closing(running.client()) as client:
-        assert client.reload()["faults"] == []
+        assert not any("fault" in row for row in client.reload())
     wait_for(lambda: it.weights()[it.rips[2]] == 0, "the checks' finding", PATIENCE_S)
     return it
 
@@ -126,7 +126,7 @@ def test_ten_reloads_a_second_lose_no_connection_and_revive_no_dead_server(ruled
             ):
                 while (now := time.monotonic() - began) < RELOADS_S:
                     ruled.write(*((("wlc", (3, 1, 2), True), ("rr", (1, 2, 3), False))[reloads % 2]))
-                    assert client.reload()["faults"] == []
+                    assert not any("fault" in row for row in client.reload())
                     reloads += 1
                     if (ahead := reloads / A_SECOND - now) > 0:
                         time.sleep(ahead)
@@ -196,7 +196,7 @@ def test_a_drain_survives_kill_9_and_a_dead_server_stays_dead(ruled: Ruled) -> N
     with closing(running.client()) as client:
         client.flush_conns()  # or one would wait for TIME_WAIT
         wait_for(lambda: rip not in ruled.weights(), "the end of the drain", PATIENCE_S)
-        assert client.reload() == {"faults": [], "changes": 0, "lines": []}
+        assert client.reload() == []
         assert rip not in ruled.weights()
         assert running.director.kill()
     running.director = processes.start_director(running.lab, ("--config", str(ruled.file)))

@@ -128,6 +128,8 @@ class Hands:
         """Health, drains and fallback servers over some of it."""
         for svc in list(self.world.ipvs.services):
             for dest in list(svc.dests):
+                if dest.id not in svc.by_id:  # removed by a drain that ended meanwhile
+                    continue
                 match self.draw(st.integers(0, 5)):
                     case 0:
                         self.layers.set_health(svc.key, dest.id, Health(up=False))
@@ -311,10 +313,9 @@ def test_a_file_that_is_wrong_changes_nothing_and_says_where(tmp_path_factory, d
         before = table(world), list(layers.every())
         key = spoil(data.draw, bad)
         path.write_bytes(text(bad))
-        answer = rule.reload()
+        rows = rule.reload()
         assert (table(world), list(layers.every())) == before
-        assert answer["changes"] == 0
-        named(answer["faults"], path, key)
+        named([row["fault"] for row in rows], path, key)
         with pytest.raises(ConfigError):
             Rule(str(path))
     finally:

@@ -78,7 +78,7 @@ def parse(data: bytes, name: str) -> Config:
         for each in error.errors():
             path, what = _told(document, each)
             _add(told, path, what)
-    for path, what in semantics.faults(document):
+    for path, what in semantics.faults(document, config):
         _add(told, path, what)
     if told or config is None:
         raise ConfigError(_faults(name, text, told))

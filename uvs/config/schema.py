@@ -7,6 +7,7 @@ IPVS in `specs`.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Annotated, Literal
 
@@ -19,6 +20,7 @@ TIMEOUT_MAX = 86400 * 31  # seconds; ipvsadm's
 SECONDS_MAX = 86400
 
 
+@lru_cache(65536)
 def endpoint(text: str) -> tuple[str, int | None]:
     """Address and port of `192.0.2.100:80`, `[2001:db8::1]:80`, or of an address alone. ValueError."""
     bracket = re.fullmatch(r"\[([^]]*)\](?::([0-9]{1,5}))?", text)
@@ -71,7 +73,7 @@ class Director(Model):
     """`[director]`: what `uvs director up` gives this host."""
 
     interface: Interface | None = None
-    vips: list[Address] = Field(default=[])
+    vips: list[Address] = Field(default_factory=list)
 
 
 class Timeouts(Model):
@@ -99,7 +101,7 @@ class Server(Model):
     tunnel: Tunnel | None = None
     u_threshold: Threshold = 0
     l_threshold: Threshold = 0
-    check: list[Check] = Field(default=[])
+    check: list[Check] = Field(default_factory=list)
 
 
 class Service(Model):
@@ -110,7 +112,7 @@ class Service(Model):
     fwmark: Annotated[int, Field(ge=1, le=0xFFFFFFFF)] | None = None
     family: Literal["ipv4", "ipv6"] | None = None
     scheduler: str = "wlc"
-    flags: list[SchedulerFlag] = Field(default=[])
+    flags: list[SchedulerFlag] = Field(default_factory=list)
     one_packet: bool = False
     persistent: Timeout | None = None
     netmask: Netmask | None = None
@@ -122,17 +124,17 @@ class Service(Model):
     hysteresis: Annotated[int, Field(ge=0, le=INT_MAX)] = 0
     fallback: Endpoint | None = None
     slow_start: Annotated[float, Field(ge=0, le=SECONDS_MAX, allow_inf_nan=False)] = 0.0
-    check: list[Check] = Field(default=[])
+    check: list[Check] = Field(default_factory=list)
     hooks: Hooks = Hooks()
     fault: Fault | None = None
-    server: list[Server] = Field(default=[])
+    server: list[Server] = Field(default_factory=list)
 
 
 class Config(Model):
     """The whole file."""
 
     director: Director = Director()
-    sysctl: dict[str, int | str] = Field(default={})
+    sysctl: dict[str, int | str] = Field(default_factory=dict)
     timeouts: Timeouts = Timeouts()
     monitor: Monitor = Monitor()
-    service: list[Service] = Field(default=[])
+    service: list[Service] = Field(default_factory=list)

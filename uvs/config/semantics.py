@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from uvs.adm.grammar import SCHED_FLAGS
 from uvs.adm.options import TUNNEL_RULES
 from uvs.config.lines import Path, show
-from uvs.config.schema import Director, Server, Service, Tunnel
+from uvs.config.schema import Config, Director, Server, Service, Tunnel
 from uvs.config.specs import CHECKSUMS, dest_spec, fallback_spec, service_key, service_spec
 from uvs.ipvs import scheduling
 from uvs.ipvs.allowed import check_dest, check_service
@@ -30,21 +30,26 @@ from uvs.layers import id_of
 
 Told = tuple[Path, str]
 M = TypeVar("M", bound=BaseModel)
-PORTLESS = ("ping", "command", "forward")  # checks that need no port
+WITHOUT_USUAL_PORT = ("tcp", "udp", "forward")  # checks that ask at a port, and none is usual
 
 
-def faults(document: dict[str, Any]) -> Iterator[Told]:
-    """What is wrong in a document beside what the models say of each key by itself."""
+def faults(document: dict[str, Any], config: Config | None) -> Iterator[Told]:
+    """What is wrong in a document beside what the models say of each key by itself.
+
+    `config`: the document as a model, if it could be made.
+    """
     yield from _director(document.get("director"))
     yield from _sysctls(document.get("sysctl"))
     seen: dict[Any, Path] = {}
-    services = document.get("service")
+    services = config.service if config else document.get("service")
     for i, raw in enumerate(services if isinstance(services, list) else []):
         yield from _service(("service", i), raw, seen)
 
 
 def lenient(kind: type[M], raw: Any) -> tuple[M | None, set[str]]:
     """A model of what is right in `raw`, and the keys that are not. None: too little is right."""
+    if isinstance(raw, kind):
+        return raw, set()
     if not isinstance(raw, dict):
         return None, set()
     try:
@@ -101,7 +106,8 @@ def _service(path: Path, raw: Any, seen: dict[Any, Path]) -> Iterator[Told]:
         yield path, f"the same service as {show(seen[key.lookup])}"
     seen.setdefault(key.lookup, path)
     yield from _settings(path, service, key)
-    yield from _servers(path, service, key, raw.get("server"), "tunnel" in bad or "method" in bad)
+    servers = service.server if raw is service else raw.get("server")
+    yield from _servers(path, service, key, servers, "tunnel" in bad or "method" in bad)
 
 
 def _named(path: Path, service: Service, bad: set[str]) -> Iterator[Told]:
@@ -163,7 +169,7 @@ def _servers(path: Path, service: Service, key: ServiceKey, raw: Any, unknown: b
             method = server.method or service.method
             if server.tunnel is not None and method != "tun":
                 yield (*here, "tunnel"), f"only a server by tun has it, not one by {method}"
-            yield from _dest(here, "address", key, spec, "tunnel" if server.tunnel else "method", method)
+            yield from _dest(here, "address", key, spec, method)
         if id_of(spec) in names:
             yield (*here, "address"), f"the same server as {show(names[id_of(spec)])}"
         names.setdefault(id_of(spec), here)
@@ -174,18 +180,15 @@ def _servers(path: Path, service: Service, key: ServiceKey, raw: Any, unknown: b
         assert sorry is not None
         if id_of(sorry) in names:
             yield (*path, "fallback"), f"it is a server of the service, {show(names[id_of(sorry)])}"
-        yield from _dest(path, "fallback", key, sorry, "tunnel", service.method)
+        yield from _dest(path, "fallback", key, sorry, service.method)
 
 
-def _dest(path: Path, name: str, key: ServiceKey, spec: DestSpec, tunnel: str, method: str) -> Iterator[Told]:
+def _dest(path: Path, name: str, key: ServiceKey, spec: DestSpec, method: str) -> Iterator[Told]:
     bare = DestSpec(spec.af, spec.addr, spec.port, spec.fwd)
     yield from _refused((*path, name), check_dest, key, bare)
     if spec.l_threshold > spec.u_threshold:
         told = f"{spec.l_threshold}: it may be u_threshold ({spec.u_threshold}) at most"
         yield (*path, "l_threshold"), told
-    if spec.af == key.af or spec.fwd == 2:
-        tunnelled = replace(bare, tun_type=spec.tun_type, tun_port=spec.tun_port)
-        yield from _refused((*path, tunnel), check_dest, key, tunnelled)
     addr = ipaddress.ip_address(spec.addr)
     if addr.is_multicast or addr.is_unspecified or str(addr) == "255.255.255.255":
         yield (*path, name), f"{addr} is no unicast address"
@@ -195,6 +198,8 @@ def _dest(path: Path, name: str, key: ServiceKey, spec: DestSpec, tunnel: str, m
 
 def _tunnel(path: Path, tunnel: Tunnel) -> Iterator[Told]:
     rule = TUNNEL_RULES[tunnel.type]
+    if tunnel.port is None and "tun-port" in rule.needs:
+        yield path, f"a {tunnel.type} tunnel needs a port"
     if tunnel.port is not None and "tun-port" not in rule.needs:
         yield (*path, "port"), f"a {tunnel.type} tunnel has none"
     if tunnel.checksum != "none" and CHECKSUMS[tunnel.checksum] not in rule.one:
@@ -203,7 +208,7 @@ def _tunnel(path: Path, tunnel: Tunnel) -> Iterator[Told]:
 
 def _checks(path: Path, of: Service | Server, spec: DestSpec) -> Iterator[Told]:
     for i, check in enumerate(of.check):
-        if not spec.port and check.port is None and check.type not in PORTLESS:
+        if not spec.port and check.port is None and check.type in WITHOUT_USUAL_PORT:
             yield (*path, i), "which port? The server has none of its own (port = 80)"
 
 

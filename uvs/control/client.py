@@ -395,14 +395,12 @@ class Client:
         """
         self._layer(extension.Cmd.DRAIN, service, server=server, deadline=deadline, cancel=cancel)
 
-    def reload(self) -> dict[str, Any]:
-        """Converge to the configuration as it is now; `faults`, `changes`. ENOENT: there is none."""
-        (attrs,) = self._uvs(extension.Cmd.RELOAD)
-        answer: dict[str, Any] = json.loads(attrs[extension.Attr.JSON])
-        return answer
+    def reload(self) -> list[dict[str, Any]]:
+        """Converge to the configuration: a row for each change, or with `fault`. ENOENT: there is none."""
+        return list(self._objects(extension.Cmd.RELOAD))
 
     def diff(self) -> list[dict[str, Any]]:
-        """What `reload` would do, or the faults that hinder it: a row each. ENOENT: no configuration."""
+        """What `reload` would do, rows as there. ENOENT: no configuration."""
         return list(self._objects(extension.Cmd.DIFF))
 
     def _layer(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
 from uvs.control import extension, rows
@@ -22,11 +23,11 @@ DEADLINE_MAX = 10 * 365 * 86400  # seconds
 class Rule(Protocol):
     """Who converges the table to a configuration."""
 
-    def reload(self) -> dict[str, Any]:
-        """Do it. IpvsError ENOENT: there is no configuration."""
+    async def reloading(self) -> list[dict[str, Any]]:
+        """Do it; a row for each change, or for each fault."""
 
-    def difference(self) -> list[dict[str, Any]]:
-        """What that would change. IpvsError ENOENT."""
+    async def difference(self) -> list[dict[str, Any]]:
+        """What that would change."""
 
 
 class LayerOps:
@@ -42,7 +43,7 @@ class LayerOps:
             Cmd.SET_FALLBACK: Op(self.set_fallback, changes=True),
             Cmd.GET_HEALTH: Op(dump=self.get_health),
             Cmd.DRAIN: Op(self.drain, changes=True),
-            Cmd.RELOAD: Op(self.reload, changes=True),
+            Cmd.RELOAD: Op(dump=self.reload),
             Cmd.DIFF: Op(dump=self.diff),
         }
 
@@ -92,14 +93,26 @@ class LayerOps:
             raise IpvsError(errno.ENOENT, "there is no configuration")
         return self.rule
 
-    def reload(self, payload: bytes, attrs: Attrs) -> Reply:
-        """Converge to the configuration. ENOENT: there is none."""
-        return Cmd.RELOAD, extension.json_text(self._ruled().reload())
+    def reload(self, payload: bytes, attrs: Attrs) -> Iterator[Reply | None]:
+        """Converge to the configuration; a message for each change. ENOENT: there is none."""
+        return _told(Cmd.RELOAD, self._ruled().reloading())
 
-    def diff(self, payload: bytes, attrs: Attrs) -> Iterator[Reply]:
+    def diff(self, payload: bytes, attrs: Attrs) -> Iterator[Reply | None]:
         """What a reload would do, a message for each change. ENOENT: no configuration."""
-        found = self._ruled().difference()
-        return ((Cmd.DIFF, extension.json_text(row)) for row in found)
+        return _told(Cmd.DIFF, self._ruled().difference())
+
+
+def _told(command: Cmd, work: Coroutine[Any, Any, list[dict[str, Any]]]) -> Iterator[Reply | None]:
+    """The rows that `work` returns; others go first while it goes on."""
+    task = asyncio.get_running_loop().create_task(work)
+
+    def replies() -> Iterator[Reply | None]:
+        while not task.done():
+            yield None
+        for row in task.result():
+            yield command, extension.json_text(row)
+
+    return replies()
 
 
 def _asked(attrs: Attrs) -> tuple[ServiceKey, dict[str, Any]]:
