@@ -7,11 +7,12 @@ import json
 import time
 from typing import Any, NamedTuple
 
-from uvs.control.client import About, Client
+from uvs.control.client import About, Client, Unreachable
 from uvs.control.messages import DestEntry, ServiceEntry, Stats
 from uvs.ipvs.spec import IpvsError, QueueRow
 
 PATIENCE_S = 5.0  # for each answer: Prometheus itself waits ten seconds
+LIMIT_S = 30.0  # for all of them, of a director that is slow to say each
 
 
 class Answers(NamedTuple):
@@ -36,7 +37,11 @@ def ask(path: str | None = None) -> Answers:
         reasons, queues = client.counters(), client.queues()
         services = client.services()
         servers = client.all_dests([entry.spec.key for entry in services])
-        listed = list(zip(services, servers, strict=True))
+        listed = []
+        for each in zip(services, servers, strict=True):
+            listed.append(each)
+            if time.monotonic() - start > LIMIT_S:
+                raise Unreachable(errno.ETIMEDOUT, f"the director's answers take more than {LIMIT_S:g} s")
         health = _health(client)
     took = time.monotonic() - start
     return Answers(took, about, total, json.loads(figures), reasons, queues, listed, health)

@@ -54,7 +54,8 @@ def main(args: argparse.Namespace) -> int:
     if args.remove:
         program = "/usr/bin/uvs"  # whichever it was
     try:
-        wanted = [File(root / file.path.relative_to("/"), file.text) for file in files(program)]
+        found = files(program, interpreter(program))
+        wanted = [File(root / file.path.relative_to("/"), file.text) for file in found]
     except ValueError as error:
         raise UserError(f"{error}: install uvs elsewhere, as in /opt/uvs, or name it with --prefix") from None
     live = root == Path("/") and RUNNING.is_dir()
@@ -72,17 +73,29 @@ def this() -> str:
     return os.path.join(sysconfig.get_path("scripts"), "uvs")
 
 
+def interpreter(program: str) -> str:
+    """The Python that its first line names, links resolved; empty: it is not there, or names none."""
+    try:
+        with open(program, "rb") as file:
+            line = file.readline(4096)
+    except OSError:
+        return ""
+    words = line[2:].decode(errors="replace").split() if line.startswith(b"#!") else []
+    return os.path.realpath(words[0]) if words and os.path.exists(words[0]) else ""
+
+
 def _check_program(program: str) -> None:
     """UserError unless the units' user, who is nobody in particular, can start it."""
     path = Path(program)
     if not path.exists():
         raise UserError(f"{program}: there is no such program; name its place with --prefix")
-    shut = [folder for folder in (path, *path.parents) if not folder.stat().st_mode & stat.S_IXOTH]
-    if shut:
-        raise UserError(
-            f"{program} can be started by its owner only: chmod o+x {shut[-1]}, or install uvs elsewhere,"
-            " as in /opt/uvs"
-        )
+    for each in (path, Path(interpreter(program) or path)):
+        shut = [folder for folder in (each, *each.parents) if not folder.stat().st_mode & stat.S_IXOTH]
+        if shut:
+            raise UserError(
+                f"{each} can be started by its owner only: chmod o+x {shut[-1]}, or install uvs elsewhere,"
+                " as in /opt/uvs, with the system's Python"
+            )
 
 
 def _install(wanted: list[File], live: bool, args: argparse.Namespace) -> int:

@@ -31,13 +31,17 @@ class File(NamedTuple):
     text: str
 
 
-def files(program: str) -> list[File]:
-    """All of them, for `uvs` at this path. ValueError: the units could not start it; the text says why."""
+def files(program: str, interpreter: str = "") -> list[File]:
+    """All of them, for `uvs` at this path, which this Python runs.
+
+    ValueError: the units could not start it; the text says why.
+    """
     if not _PLAIN.fullmatch(program) or not program.startswith("/"):
         raise ValueError(f"{program}: its path has characters that mean something to systemd")
-    if _below(program, PRIVATE):
-        raise ValueError(f"{program}: the units have a /tmp of their own, where it is not")
-    home = "read-only" if _below(program, HOMES) else "yes"
+    for path in (program, interpreter):
+        if _below(path, PRIVATE):
+            raise ValueError(f"{path}: the units have a /tmp of their own, where it is not")
+    home = "read-only" if _below(program, HOMES) or _below(interpreter, HOMES) else "yes"
     found = []
     for name in (*UNITS, SYSUSERS):
         text = (resources.files(__package__) / name).read_text()

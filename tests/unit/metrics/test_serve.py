@@ -91,6 +91,14 @@ def test_a_director_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             assert get(port)[2].splitlines()[-1] == "uvs_up 0.0"
 
 
+def test_a_director_that_is_slow_to_say_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uvs.metrics.ask.LIMIT_S", 0.0)
+    with running(tmp_path) as director:
+        director.do(lambda: director.world.server(director.world.service(), "198.19.0.1"))
+        with served(lambda: ask(director.path)) as port:
+            assert get(port)[2].splitlines()[-1] == "uvs_up 0.0"
+
+
 def test_those_who_come_meanwhile_share_an_answer() -> None:
     """Six readers while the director is being asked for the first: it is asked once more for all of them."""
     asked: list[int] = []

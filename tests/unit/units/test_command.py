@@ -162,8 +162,8 @@ def test_systemd_is_told(
     assert below(root) == []
 
 
-def test_a_program_that_others_cannot_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The units' user is nobody in particular."""
+def test_a_program_that_others_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The units' user is nobody in particular; it needs the Python too, wherever that is."""
     program = tmp_path / "shut/bin/uvs"
     with pytest.raises(command.UserError, match="there is no such program"):
         command._check_program(str(program))
@@ -173,6 +173,27 @@ def test_a_program_that_others_cannot_start(tmp_path: Path, capsys: pytest.Captu
     with pytest.raises(command.UserError, match=r"chmod o\+x .*, or install uvs elsewhere"):
         command._check_program(str(program))
     command._check_program("/bin/sh")
+    monkeypatch.setattr(command, "interpreter", lambda program: str(tmp_path / "shut/bin/uvs"))
+    with pytest.raises(command.UserError, match=r"shut/bin/uvs can be started by its owner only"):
+        command._check_program("/bin/sh")
+
+
+def test_which_python(tmp_path: Path) -> None:
+    """That of the first line, where its links lead: a venv's may lie in root's home."""
+    program, python, link = tmp_path / "uvs", tmp_path / "python3.11", tmp_path / "python"
+    python.touch()
+    link.symlink_to(python)
+    for text, expected in (
+        (f"#!{link}\n", str(python)),
+        (f"#! {link} -I\nimport uvs\n", str(python)),
+        ("#!/no/such/python\n", ""),
+        ("import uvs\n", ""),
+        ("#!\n", ""),
+        ("", ""),
+    ):
+        program.write_text(text)
+        assert command.interpreter(str(program)) == expected
+    assert command.interpreter(str(tmp_path / "none")) == ""
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,8 @@ def test_the_metrics_have_none() -> None:
 def test_a_home_is_seen_if_uvs_is_in_it(program: str, home: str) -> None:
     for file in unit.files(program)[:3]:
         assert settings(file.text)["ProtectHome"] == [home]
+    for file in unit.files(PROGRAM, program)[:3]:  # as the Python of a venv elsewhere
+        assert settings(file.text)["ProtectHome"] == [home]
 
 
 @pytest.mark.parametrize(
