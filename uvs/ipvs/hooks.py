@@ -177,6 +177,7 @@ def _walk(ipvs: NetnsIpvs, skb: Skb, packet: str, data: bytes) -> walk.Walk:
 
 
 def _recorded(ipvs: NetnsIpvs, skb: Skb, data: bytes) -> Verdict:
+    asked = ipvs.recorder.want  # else it is for those alone who trace
     record = skb.walk = _walk(ipvs, skb, walk.describe(skb.iph), data)
     verdict = _handlers(ipvs, skb)
     own = len(skb.sends)
@@ -185,10 +186,14 @@ def _recorded(ipvs: NetnsIpvs, skb: Skb, data: bytes) -> Verdict:
     record.verdict, record.why = verdict.name, skb.why.label
     if skb.modified and verdict == NF_ACCEPT:
         record.delivered = skb.pkt.data
-    for i, (index, sent) in enumerate(skb.sends):
-        other = Skb()
-        text = "?" if other.begin(skb.hook, sent, 0, 0, skb.now) else walk.describe(other.iph)
-        record.sent.append(walk.Sent(ipvs.routes.describe(index), text, sent, own=i >= own))
+    # One of many segments leaves as these: those who trace see some of them, and nobody waits for the rest.
+    told = skb.sends if asked else skb.sends[: walk.SENT_MAX]
+    record.omitted = len(skb.sends) - len(told)
+    nexthops = {index: ipvs.routes.describe(index) for index in {index for index, _ in told}}
+    other = ipvs.spare
+    for i, (index, sent) in enumerate(told):
+        text = "?" if other.load(sent) else walk.describe(other.iph)
+        record.sent.append(walk.Sent(nexthops[index], text, sent, own=i >= own))
     return verdict
 
 

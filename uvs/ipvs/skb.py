@@ -148,6 +148,11 @@ class NetnsIpvs:
         """Fragments that wait for the rest of their datagram."""
         return Reassembler()
 
+    @cached_property
+    def spare(self) -> Packet:
+        """A buffer to read a packet in, for a moment."""
+        return Packet()
+
     def _services_changed(self, event: str, svc: Service, dest: Dest | None) -> None:
         if event == "del_dest" and self.sysctl.expire_nodest_conn:
             self._nodest = True

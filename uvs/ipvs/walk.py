@@ -27,6 +27,7 @@ PROTOCOL_NAMES = {
     IPPROTO_ESP: "ESP",
     IPPROTO_AH: "AH",
 }
+SENT_MAX = 16  # packets sent that are told of, where many would take the time of those that wait
 VERSION = 1  # of the JSON form; fields may be added without a new one
 METHODS = {0: "Masq", 1: "Local", 2: "Tunnel", 3: "Route", 4: "Bypass"}
 _TCP_FLAGS = "FSRPAUEC"
@@ -135,6 +136,7 @@ class Walk:
     after: dict[str, Any] | None = None
     delivered: bytes | None = None  # accepted with this content, if it was rewritten
     sent: list[Sent] = field(default_factory=list)
+    omitted: int = 0  # packets sent that are not in it
 
     def step(self, depth: int, function: str, decision: str, **looked_at: Any) -> None:
         """Record one step."""
@@ -170,7 +172,7 @@ class Walk:
                 }
                 for s in self.sent[:most]
             ],
-            "omitted": len(self.sent[most:]) if most is not None else 0,
+            "omitted": self.omitted + (len(self.sent[most:]) if most is not None else 0),
         }
 
 

@@ -110,3 +110,15 @@ def test_totals_outlive_their_traces(client, director):
         other.trace("port 80", 50)
         syn(director)
         assert totals() == [1, 3, 1, 2]
+
+
+def test_of_many_segments_some_are_told(client, director):
+    """As many as are handed out: no others are looked at while the packet waits."""
+    world = director.world
+    director.do(lambda: world.server(world.service(), RIP[1]))
+    syn(director)
+    client.trace("", 10)
+    director.do(lambda: world.local_in(tcp(CIP, 1024, VIP, 80, "A", b"x" * 60_000), gso=True))
+    (walk,) = (json.loads(text) for text in client.walks())
+    assert (walk["length"], len(walk["sent"])) == (60_040, 16)
+    assert walk["omitted"] > 16
