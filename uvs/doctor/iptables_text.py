@@ -35,7 +35,7 @@ def parse(text: str, family: int) -> Chains:
         if line.startswith("*"):
             table = line[1:].strip()
         elif line.startswith(":"):
-            name, policy, *_ = line[1:].split()
+            name, policy, *_ = [*line[1:].split(), "", "-"]
             hook = HOOKS.get(name, "") if policy != "-" else ""
             chains[back_end, table, name] = Chain(
                 back_end,
@@ -49,9 +49,12 @@ def parse(text: str, family: int) -> Chains:
                 name.startswith(OURS),
             )
         elif line.startswith("-A "):
-            _, name, *_ = line.split()
+            name = line.split()[1] if len(line.split()) > 1 else ""
             if chain := chains.get((back_end, table, name)):
-                chain.rules.append(_rule(line))
+                try:
+                    chain.rules.append(_rule(line))
+                except (ValueError, IndexError):  # nothing that iptables-save is known to say
+                    chain.rules.append(Rule((ruleset.unknown,), "", "", line))
     return chains
 
 

@@ -65,7 +65,11 @@ def parse(text: str | None, lines: Mapping[int, str]) -> Chains:
                 (one["family"], one["table"]) == OURS,
             )
         elif kind == "rule" and (chain := chains.get(("nft", table, one["chain"]))):
-            chain.rules += _rules(one["expr"], sets, lines.get(one["handle"], f"rule {one['handle']}"))
+            written = lines.get(one["handle"], f"rule {one['handle']}")
+            try:
+                chain.rules += list(_rules(one["expr"], sets, written))
+            except (ValueError, KeyError, TypeError, AttributeError, IndexError):  # a newer nft's words
+                chain.rules.append(Rule((ruleset.unknown,), "", "", written))
     return {} if _is_of_iptables(chains) else chains
 
 

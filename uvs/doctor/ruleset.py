@@ -211,7 +211,9 @@ def device(which: str, names: list[str]) -> Match:
 
 
 def address(which: str, networks: list[str]) -> Match:
-    """`saddr` or `daddr` is in one of these networks, given as addresses, prefixes or ranges with `-`."""
+    """`saddr` or `daddr` is in one of these: addresses, prefixes, ranges with `-`. ValueError: none such."""
+    for network in networks:
+        _within(ipaddress.IPv4Address(0), network)
 
     def match(packet: Packet) -> bool | None:
         text: str | None = getattr(packet, which)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from uvs.doctor.iptables_text import marks, parse
 from uvs.doctor.ruleset import Packet, ends
@@ -97,3 +99,17 @@ def test_ours_are_known() -> None:
 def test_marks() -> None:
     text = "-A PREROUTING -j MARK --set-xmark 0x7/0xffffffff\n-A A -j MARK --set-mark 9\n-A B -m mark --mark 0x8 -j ACCEPT"
     assert marks(text) == {7, 9}
+
+
+WORDS = ["-A", "INPUT", "-j", "DROP", "!", "-s", "-d", "10.0.0.0/8", "-p", "tcp", "--dport", "80", "1:x", "--tcp-flags",
+         "SYN", "-m", "--comment", '"', "'", "-g", "-i", "eth+", "--ctstate", ":", "*", ":INPUT", "ACCEPT", "COMMIT"]  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), max_size=5))
+@example(
+    ["-A INPUT -s no-address -j DROP", '-A INPUT -m comment --comment "', "-A", ":", "-A INPUT -j", ":INPUT"]
+)
+def test_whatever_is_said_is_at_worst_not_known(lines: list[str]) -> None:
+    text = "\n".join(["*filter", ":INPUT ACCEPT [0:0]", *lines])
+    list(ends(parse(text, 4), ("prerouting", "input"), 99, PACKET))

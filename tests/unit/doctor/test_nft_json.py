@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from uvs.doctor.nft_json import handles, marks, parse, tables
 from uvs.doctor.ruleset import Packet, ends
@@ -51,6 +53,10 @@ def stopped(text: str, packet: Packet = PACKET) -> bool | None:
     return found[0].sure or None if found else False
 
 
+KEYS = st.sampled_from(
+    ["match", "left", "right", "op", "payload", "protocol", "field", "meta", "key", "ct", "fib", "set", "range", "prefix",
+     "addr", "len", "vmap", "data", "jump", "target", "drop", "accept", "&", "|", "elem", "val", "concat", "result", "flags"]
+)  # fmt: skip
 FLAGS = {"&": [payload("tcp", "flags"), ["fin", "syn", "rst", "ack"]]}
 OLD_FLAGS = {"&": [payload("tcp", "flags"), {"|": [{"|": ["fin", "syn"]}, "ack"]}]}
 
@@ -167,3 +173,32 @@ def test_names_of_tables_and_marks() -> None:
     assert (tables(None), parse(None, {}), handles(None), marks(None)) == ([], {}, {}, set())
     mangle = {"mangle": {"key": {"meta": {"key": "mark"}}, "value": 7}}
     assert marks(table([mangle], [{"mangle": {"key": {"ct": {"key": "mark"}}, "value": 8}}])) == {7}
+
+
+words = st.sampled_from(
+    ["ip", "tcp", "saddr", "dport", "state", "==", "in", "@ports", "drop", "vmap", "10.0.0.1", "x"]
+)
+json_values = st.recursive(
+    words | st.integers(-1, 70000) | st.none() | st.booleans(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=12,
+)
+statements = st.dictionaries(KEYS, json_values, min_size=1, max_size=2)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(statements, max_size=4))
+@example(
+    [
+        {
+            "match": {
+                "op": "==",
+                "left": {"payload": {"protocol": "ip", "field": "saddr"}},
+                "right": "no address",
+            }
+        },
+        DROP,
+    ]
+)
+def test_whatever_a_newer_nft_says_is_at_worst_not_known(expr: list[dict[str, Any]]) -> None:
+    stopped(table(expr, [DROP]))
