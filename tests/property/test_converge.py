@@ -343,3 +343,25 @@ def test_documents_are_written_as_they_are():
         "service": [{"fwmark": 1, "server": [{"address": "::1", "check": [{"type": "ping"}]}]}],
     }
     assert tomllib.loads(text(document).decode()) == document
+
+
+SCRAPS = ["=", "[", "]", "[[", "{", "}", '"', "'", "\n", "#", "1", "-1", "true", "x", ".", "\\", "1979-05-27", "nan", "\x00", "é", "[[service]]\n", 'check = [{type = "x"}]\n', "server = 1\n"]  # fmt: skip
+
+
+@given(st.data(), documents())
+@settings(max_examples=150)
+def test_whatever_a_file_is_it_is_taken_or_refused_with_lines(data, document):
+    """Letters and lines changed anywhere: never another error, and each fault has a line of the file."""
+    letters = list(text(document).decode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(letters)))
+        scrap = data.draw(st.sampled_from(SCRAPS))
+        letters[at : at + data.draw(st.integers(0, 4))] = scrap
+    spoilt = "".join(letters)
+    try:
+        wanted(parse(spoilt.encode(), "uvs.toml"))
+    except ConfigError as error:
+        assert error.faults
+        for fault in error.faults:
+            assert 1 <= fault.line <= spoilt.count("\n") + 1
+            assert "\n" not in str(fault)
