@@ -210,6 +210,8 @@ class Director:
             log.warning("%s", message)
         if self.rule is not None:
             self.rule.begin(self.ipvs, self.layers)
+        elif down := self.layers.down():
+            log.warning("%d servers are kept out of service by what checks found before: `uvs monitor`", down)
 
         self._open_driver(estate)
         self.ipvs.queues = self._queues

@@ -397,6 +397,10 @@ class Layers:
         for observer in self.observers:
             observer(service, server)
 
+    def down(self) -> int:
+        """How many servers checks have found down."""
+        return sum(bool(layer.health and not layer.health.up) for _, _, layer in self.every())
+
     def every(self) -> Iterator[tuple[ServiceKey, ServerId, Layer]]:
         """All layers of servers."""
         for lookup, servers in self._layers.items():

@@ -10,18 +10,18 @@ import errno
 import json
 import os
 import socket
-import struct
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from uvs.control import extension, messages, netlink
+from uvs.control.connect import Unreachable as Unreachable
+from uvs.control.connect import connect
 from uvs.control.connfilter import ConnFilter
 from uvs.control.messages import Attr, Cmd, DestEntry, ServiceEntry, Stats
 from uvs.control.netlink import NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, Attrs
-from uvs.control.paths import check_socket, default_socket
+from uvs.control.paths import default_socket
 from uvs.ipvs.spec import DestSpec, IpvsError, QueueRow, ServiceKey, ServiceSpec
 
 if TYPE_CHECKING:
@@ -33,10 +33,6 @@ EVERY = ConnFilter()
 PACKED_MIN = 3500  # bytes of a batch's requests in a datagram: with the kernel's own a page
 WINDOW = 24  # such datagrams under way
 DUMPS = 50  # listings asked for at once
-
-
-class Unreachable(OSError):
-    """No director answers; the text says why and what to do."""
 
 
 class Timeouts(NamedTuple):
@@ -74,7 +70,7 @@ class Client:
         self.timeout = timeout
         self._seq = 0
         self._families: dict[str, int] = {}
-        self._sock = _connect(self.path, timeout)
+        self._sock = connect(self.path, timeout)
 
     def close(self) -> None:
         """Hang up."""
@@ -478,54 +474,3 @@ def _name(attrs: Attrs) -> str:
 
 def _value(attrs: Attrs) -> str:
     return messages.text(attrs, extension.Attr.VALUE, 1023)
-
-
-def _connect(path: str, timeout: float) -> socket.socket:
-    try:
-        check_socket(path)
-    except OSError as e:
-        raise Unreachable(e.errno, e.strerror) from None
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    sock.settimeout(timeout)
-    end = time.monotonic() + timeout
-    try:
-        while True:
-            try:
-                sock.connect(path)
-                _trusted(sock, path)
-                return sock
-            except BlockingIOError:  # Linux: the listener's backlog is full
-                if time.monotonic() >= end:
-                    raise TimeoutError from None
-                time.sleep(0.02)
-    except Unreachable:
-        sock.close()
-        raise
-    except (FileNotFoundError, ConnectionRefusedError):
-        sock.close()
-        raise Unreachable(
-            errno.ENOENT,
-            f"no director listens on {path}: start one with `uvs run`, or set UVS_SOCKET to its socket",
-        ) from None
-    except TimeoutError:
-        sock.close()
-        raise Unreachable(
-            errno.ETIMEDOUT, f"the director at {path} does not answer: is it stopped?"
-        ) from None
-    except PermissionError:
-        sock.close()
-        raise Unreachable(
-            errno.EACCES,
-            f"no permission for {path}: only root, the director's own user, and the user and group that"
-            " `uvs run --control-user`, `--control-group` named may control it",
-        ) from None
-    except OSError as e:
-        sock.close()
-        raise Unreachable(e.errno, f"cannot connect to {path}: {e.strerror or e}") from None
-
-
-def _trusted(sock: socket.socket, path: str) -> None:
-    """In /tmp anybody could have made the socket: only root's and our own are obeyed."""
-    _, uid, _ = struct.unpack("=iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    if path.startswith("/tmp/uvs-") and uid not in (0, os.geteuid()):
-        raise Unreachable(errno.EPERM, f"{path} belongs to user {uid}: not obeyed; set UVS_SOCKET")
