@@ -14,7 +14,7 @@ from uvs.doctor.table import PROTOCOLS, Real, Virtual, addressed, reals, virtual
 
 MOST = 64  # services, and servers, whose packets are followed through the rules
 MENDED = 16  # services, in one mending command
-OUR_PRIORITY = 99  # of our hooks at INPUT and FORWARD (uvs.netfilter.nft.PRIORITIES)
+OUR_PRIORITY = 99  # of our hooks at INPUT and FORWARD by nft (uvs.netfilter.nft.PRIORITIES)
 SYN, ACK = frozenset({"syn"}), frozenset({"ack"})
 
 
@@ -64,7 +64,7 @@ def check_firewall(host: Host) -> Iterator[Finding]:
     stopped: dict[tuple[str, str], tuple[Outcome, Packet, list[_Way]]] = {}
     for way in _ways(host):
         for packet in way.packets:
-            for end in ends(chains, way.hooks, OUR_PRIORITY, packet):
+            for end in ends(chains, way.hooks, _ours(chains, way.hooks[-1], packet.family), packet):
                 ways = stopped.setdefault((end.text, way.hooks[-1]), (end, packet, []))[2]
                 if way not in ways:
                     ways.append(way)
@@ -80,6 +80,13 @@ def check_firewall(host: Host) -> Iterator[Finding]:
         )
     if not stopped:
         yield Finding(Name.FIREWALL, "ok", "no rule stands in front of services and NAT servers")
+
+
+def _ours(chains: Chains, hook: str, family: int) -> int:
+    """The priority from which on rules come after the director's: in its table of iptables it is the last."""
+    name = f"UVS-{hook.upper()}"
+    ours = [c.priority for c in chains.values() if c.ours and c.name == name and c.family == family]
+    return ours[0] + 1 if ours else OUR_PRIORITY
 
 
 def _why(packet: Packet) -> str:

@@ -132,6 +132,20 @@ def test_the_legacy_tables_are_asked_only_if_there_are_some() -> None:
     assert [f.state for f in of(there, "firewall")] == ["fail"]
 
 
+def test_rules_that_come_after_the_director_s_are_not_in_front() -> None:
+    """Without the table security its rules are in mangle, the last there."""
+    ours = OUTPUTS["iptables-save",].replace("*security", "*mangle")
+    for rules, state in (
+        (table("filter", "INPUT", "-j DROP"), "ok"),
+        (table("mangle", "PREROUTING", "-j DROP"), "fail"),
+    ):
+        machine = replace(directing(NAT), outputs=OUTPUTS | {("iptables-save",): ours + rules})
+        assert {f.state for f in of(machine, "firewall")} == {state}
+    first = ours.replace("-A INPUT -j UVS-INPUT", "-A INPUT -j DROP\n-A INPUT -j UVS-INPUT")
+    machine = replace(directing(NAT), outputs=OUTPUTS | {("iptables-save",): first})
+    assert [f.state for f in of(machine, "firewall")] == ["fail"]
+
+
 def test_one_command_mends_it_for_all_services() -> None:
     services = [service(VIP, port, real("dr", "192.0.2.11", port)) for port in (80, 443)]
     (finding,) = of(behind(table("filter", "INPUT", "-j DROP"), *services), "firewall")
