@@ -59,6 +59,12 @@ need_address() { # WORD OPTION
 	esac || wrong_use "$2 takes an address, not '$1'"
 }
 
+# whole_path FILE OPTION: into $path, so that `status` finds it from wherever it is asked.
+whole_path() {
+	case $1 in *[[:space:]]*) wrong_use "$2 takes a path without blanks, not '$1'" ;; esac
+	case $1 in /*) path=$1 ;; *) path=$PWD/$1 ;; esac
+}
+
 # has_device NAME. Not asked of `ip`: the kernel would load a module for the name (dev_load).
 has_device() { grep -q "^ *$1:" /proc/net/dev; }
 
@@ -222,9 +228,11 @@ settings_undo() {
 		sed '1!G;h;$!d' "$STATE/undo" >"$STATE/back" # the last change first
 		while read -r record <&3; do undo "$record"; done 3<"$STATE/back"
 	fi
-	set +f
-	rm -f "$STATE"/* && rmdir "$STATE"
-	set -f
+	# By name: the folder may be one that somebody else uses too.
+	for file in arguments wanted wanted.new back said table.before decap.pid decap.log run.pid run.log undo; do
+		rm -f "$STATE/$file"
+	done
+	rmdir "$STATE" 2>/dev/null || :
 }
 
 # settings_start ARGUMENTS: make what `wanted` lists, or what of it does not hold any more. If that fails all is undone.

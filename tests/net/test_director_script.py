@@ -147,6 +147,7 @@ def test_systemd_is_told_where_it_has_the_unit(shell: str, tmp_path: Path) -> No
         ("start --vip 192.0.2.100 --interface eth9", 1, "no device eth9"),
         ("start --vip 192.0.2.100 --interface lo --mode fnat", 2, "--mode is nat, dr or tun, not 'fnat'"),
         ("start --vip 192.0.2.100 --interface lo --table /nonexistent", 1, "cannot read /nonexistent"),
+        ("start --vip 192.0.2.100 --interface lo --config none", 1, "cannot read /"),
     ],
 )
 def test_wrong_uses(shell: str, words: str, status: int, told: str) -> None:

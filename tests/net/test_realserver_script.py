@@ -157,6 +157,19 @@ def test_what_others_did_since_stays(tmp_path: Path) -> None:
 
 
 @shells
+@sandboxed
+def test_a_folder_that_others_use_too_keeps_their_files(shell: str, tmp_path: Path) -> None:
+    real_server()
+    script = Script("realserver", shell, tmp_path)
+    script.state.mkdir()
+    (script.state / "theirs").write_text("kept")
+    for action in (("stop",), ("start", *NAT), ("stop",)):
+        assert script.run(*action) == (0, "", "")
+    assert [path.name for path in script.state.iterdir()] == ["theirs"]
+    assert script.run("status")[0] == 3
+
+
+@shells
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
