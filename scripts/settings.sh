@@ -59,10 +59,10 @@ need_address() { # WORD OPTION
 	esac || wrong_use "$2 takes an address, not '$1'"
 }
 
-# whole_path FILE OPTION: into $path, so that `status` finds it from wherever it is asked.
+# whole_path FILE OPTION: so that `status` finds it from wherever it is asked.
 whole_path() {
 	case $1 in *[[:space:]]*) wrong_use "$2 takes a path without blanks, not '$1'" ;; esac
-	case $1 in /*) path=$1 ;; *) path=$PWD/$1 ;; esac
+	case $1 in /*) echo "$1" ;; *) echo "$PWD/$1" ;; esac
 }
 
 # has_device NAME. Not asked of `ip`: the kernel would load a module for the name (dev_load).

@@ -147,6 +147,7 @@ def test_systemd_is_told_where_it_has_the_unit(shell: str, tmp_path: Path) -> No
         ("start --vip 192.0.2.100 --interface eth9", 1, "no device eth9"),
         ("start --vip 192.0.2.100 --interface lo --mode fnat", 2, "--mode is nat, dr or tun, not 'fnat'"),
         ("start --vip 192.0.2.100 --interface lo --table /nonexistent", 1, "cannot read /nonexistent"),
+        ("start --vip 192.0.2.100 --interface lo --table", 2, "--table takes a value"),
         ("start --vip 192.0.2.100 --interface lo --config none", 1, "cannot read /"),
     ],
 )
@@ -158,3 +159,11 @@ def test_wrong_uses(shell: str, words: str, status: int, told: str) -> None:
     assert (done.returncode, done.stdout) == (status, "")
     assert done.stderr.startswith(f"director: {told}")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_path_with_a_blank_is_refused(shell: str) -> None:
+    script = Script("director", shell, Path("/nonexistent"))
+    status, said, wrong = script.run("start", "--table", "a table")
+    assert (status, said) == (2, "")
+    assert wrong.startswith("director: --table takes a path without blanks, not 'a table'")
