@@ -92,7 +92,6 @@ def test_half_a_start_is_none(shell: str, tmp_path: Path) -> None:
 
 
 SYSTEMCTL = """\
-#!/bin/sh
 echo "$*" >>{folder}/asked
 case $* in
 "-q cat uvs.service") ;;
@@ -113,7 +112,7 @@ def test_systemd_is_told_where_it_has_the_unit(shell: str, tmp_path: Path) -> No
     Path("/run/systemd/system").mkdir(parents=True)
     systemctl = tmp_path / "bin/systemctl"
     systemctl.parent.mkdir()
-    systemctl.write_text(SYSTEMCTL.format(folder=tmp_path))
+    systemctl.write_text("#!/bin/sh\n" + SYSTEMCTL.format(folder=tmp_path))
     systemctl.chmod(0o755)
     script = Script("director", shell, tmp_path)
     script.env["PATH"] = f"{systemctl.parent}:{script.env['PATH']}"
