@@ -12,7 +12,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from support.clients import Progress, ask_twice, download
@@ -48,8 +48,8 @@ def until(true: Callable[[], object], what: Callable[[], str], patience_s: float
 class Site(Running):
     """A lab with a running director without services, for a program to fill."""
 
-    def __init__(self, lab: Lab) -> None:
-        super().__init__(lab)
+    def __init__(self, lab: Lab, program: Sequence[str] = ()) -> None:
+        super().__init__(lab, program)
         self.web: dict[int, Daemon] = {int(d.host[2:]): d for d in self.servers if d.name == "server"}
 
     # ---- real servers
