@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from support import moody_server
@@ -93,8 +94,12 @@ class Site:
     def settled(self) -> int:
         """Connections that rs3 was ever given; what is listed follows within seconds, of all servers alike."""
         for _ in range(2):
-            wait_for(lambda before=self.connections(1): self.connections(1) > before, self.log, PATIENCE_S)
+            before = self.connections(1)
+            wait_for(partial(self.beyond, before), self.log, PATIENCE_S)
         return self.connections(3)
+
+    def beyond(self, count: int) -> bool:
+        return self.connections(1) > count
 
     def connections(self, number: int) -> int:
         """That a server was given, as listed."""
