@@ -19,6 +19,9 @@ from uvs.config.checks import Common, Fault
 from uvs.health.checks.base import Result
 
 
+BEGINNINGS = ("not checked yet", "out of service already")  # reasons, until a run gives a better one
+
+
 class State(enum.StrEnum):
     """What is shown of a server."""
 
@@ -76,7 +79,7 @@ class Server:
     fault: Fault | None = None
     kept: int = 20
     since: float = 0.0
-    reason: str = "not checked yet"
+    reason: str = BEGINNINGS[0]
     state: State = State.OK
     weight: int | None = None  # a command's dynamic weight
     up_since: float | None = None  # it came back then; None: it was never away
@@ -162,6 +165,8 @@ class Server:
     def _follow(self, now: float, reason: str) -> None:
         if (after := self._found(now)) != self.state:
             self._record(now, after, reason)
+        elif self.reason in BEGINNINGS:
+            self.reason = reason
 
     def _record(self, now: float, after: State, reason: str) -> None:
         self.history.append(Change(now, self.state, after, reason))
@@ -207,7 +212,7 @@ def begin(
             server.checks[name].force(up)
     server.fault, server.kept = fault, kept
     if not server.up and server.state != State.FAULTED:
-        server.state, server.reason = State.FAULTED, "out of service already"
+        server.state, server.reason = State.FAULTED, BEGINNINGS[1]
     if fault is None:
         server.failures.clear()
     if not any(getattr(settings, "weight", False) for settings in checks.values()):

@@ -204,7 +204,16 @@ def test_a_changed_check_begins_as_the_server_is(down: bool) -> None:
 def test_a_server_that_is_down_already_stays_so() -> None:
     server = begin(0.0, {"tcp": tcp()}, up=False)
     assert (server.state, server.reason) == (State.FAULTED, "out of service already")
+    assert play(server, "-") == "F"
+    assert (server.reason, len(server.history)) == ("tcp check: connection refused", 0)
     assert play(server, "++") == "FO"
+
+
+def test_the_first_run_says_why_it_is_well() -> None:
+    server = begin(0.0, {"tcp": tcp()})
+    assert server.reason == "not checked yet"
+    play(server, "+")
+    assert (server.reason, len(server.history)) == ("tcp check: connected", 0)
 
 
 # ---------------------------------------------------------------------------- slow start, quorum
