@@ -6,6 +6,7 @@ One lab for all: two transfers go on from the first reload to the last kill, and
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -158,13 +159,13 @@ def test_a_file_that_is_wrong_changes_nothing_at_sighup_and_refuses_a_start(rule
         whole = ruled.file.read_text()
         ruled.file.write_text(whole.replace("weight = 1", "weight = -1", 1) + "\nx = 1\n")
         said = len(running.log())
-        os.kill(running.director.pid, 1)
+        os.kill(running.director.pid, signal.SIGHUP)
         wait_for(lambda: "is not taken" in running.log()[said:], "the refusal", PATIENCE_S)
         assert "weight: -1: must be greater" in running.log()[said:]
         assert "x: no such key" in running.log()[said:]
         assert ruled.weights() == before
         ruled.file.write_text(whole.replace("weight = 1", "weight = 5", 1))
-        os.kill(running.director.pid, 1)
+        os.kill(running.director.pid, signal.SIGHUP)
         wait_for(lambda: ruled.weights()[ruled.rips[0]] == 5, "the reload", PATIENCE_S)
         ruled.write()
         client.reload()
@@ -204,6 +205,23 @@ def test_a_drain_survives_kill_9_and_a_dead_server_stays_dead(ruled: Ruled) -> N
     with closing(running.client()) as client:
         client.drain(key, drained, cancel=True)
     assert ruled.weights()[rip] == 1
+
+
+def test_an_upgrade_in_place_goes_on_by_the_file(ruled: Ruled) -> None:
+    """Unless the file is wrong: then there would be no director. Its checks begin anew, knowing who was down."""
+    running = ruled.running
+    whole = ruled.file.read_text()
+    ruled.file.write_text(whole + "\nx = 1\n")
+    said = len(running.log())
+    os.kill(running.director.pid, signal.SIGUSR2)
+    wait_for(lambda: "this director goes on" in running.log()[said:], "the refusal", PATIENCE_S)
+    ruled.file.write_text(whole.replace("weight = 1", "weight = 6", 1))
+    os.kill(running.director.pid, signal.SIGUSR2)
+    wait_for(lambda: " ready: " in running.log()[said:], "the successor", PATIENCE_S)
+    assert list(ruled.weights().values()) == [6, 1, 0]
+    ruled.write()
+    with closing(running.client()) as client:
+        assert [row["sign"] for row in client.reload()] == ["~"]
 
 
 def test_what_was_removed_while_the_director_was_down_is_gone(ruled: Ruled) -> None:
