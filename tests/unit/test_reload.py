@@ -130,8 +130,10 @@ def test_who_is_not_checked_any_more_is_not_kept_down(director, capsys):
 def test_a_drain_outlives_reloads_until_the_entry_is_changed(director, capsys):
     client = director.client()
     client.drain(KEY, server_id(RIPS[0]))
-    assert uvs(capsys, "reload")[0] == 0
+    client.edit_dest(KEY, DestSpec(*server_id(RIPS[0]), weight=0))
+    assert "# weight was 0" in uvs(capsys, "reload")[1]  # which puts the configured weight back, beneath
     assert weights(director) == {11: 0, 12: 1}
+    assert [row["configured"] for row in client.get_health() if row["drain"]] == [4]
     director.do(director.layers.second)
     assert weights(director) == {12: 1}
     assert uvs(capsys, "diff") == (0, "", "")
