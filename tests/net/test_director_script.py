@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -88,6 +89,36 @@ def test_half_a_start_is_none(shell: str, tmp_path: Path) -> None:
     cut.send_signal(signal.SIGKILL)
     cut.wait()
     assert script.run("stop")[0] == 0
+    assert difference(before, settings()) == {}
+
+
+CONFIGURED = """\
+[[service]]
+address = "192.0.2.100:80"
+protocol = "tcp"
+[[service.server]]
+address = "192.0.2.2:80"
+"""
+
+
+@sandboxed
+def test_with_a_configuration(tmp_path: Path) -> None:
+    """By a path from here, found from elsewhere; a configuration with a fault starts nothing."""
+    Neighbour()
+    before = settings()
+    os.chdir(tmp_path)
+    script = Script("director", "dash", tmp_path)
+    options = (*INTERFACE, "--vip", VIPS[0], "--config", "uvs.toml")
+    Path("uvs.toml").write_text(CONFIGURED.replace("tcp", "tpc"))
+    status, _, wrong = script.run("start", *options)
+    assert status == 1
+    assert wrong.startswith(f"director: uvs run --config {tmp_path}/uvs.toml: ")
+    assert difference(before, settings()) == {}
+    Path("uvs.toml").write_text(CONFIGURED)
+    assert script.run("start", *options) == (0, "", "")
+    os.chdir("/")
+    assert f"  yes  uvs run --config {tmp_path}/uvs.toml runs\n" in script.run("status")[1]
+    assert script.run("stop") == (0, "", "")
     assert difference(before, settings()) == {}
 
 
