@@ -15,7 +15,7 @@ BUILD=build/venv
 RUN_PACKAGES=(gcc libc6-dev libnetfilter-queue-dev iproute2 iptables ipset nftables kmod procps)
 # To test besides.
 TEST_PACKAGES=(busybox-static chromium clang cpio curl debootstrap ethtool git iperf3 iputils-ping ipvsadm
-	keepalived ldirectord mandoc netcat-openbsd shellcheck systemd tcpdump traceroute vagrant vagrant-libvirt vsftpd xz-utils)
+	keepalived ldirectord mandoc netcat-openbsd openssl shellcheck systemd tcpdump traceroute vagrant vagrant-libvirt vsftpd xz-utils)
 # To measure, and to test that measuring works: what uvs is compared with, and what makes the traffic.
 BENCH_PACKAGES=(haproxy iperf3 libnginx-mod-stream nginx wrk)
 # The virtual machine of tests/kernel, on the architecture that has one.

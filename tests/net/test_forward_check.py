@@ -60,6 +60,7 @@ def test_forward(site: Running, family: int) -> None:
     well = (True, f"answered through {METHODS[site.mode]}")
     assert check("rs1") == well
     assert check("rs2") == well
+    assert check("rs1", "ping") == (True, "answered")
     if site.mode == "nat":
         return
     # The reply comes from the director's own address: a martian, unless that is allowed.
@@ -91,6 +92,10 @@ def test_what_answers_no_more(site: Running) -> None:
         os.kill(server.pid, signal.SIGCONT)
     assert server.kill()
     assert check("rs2") == (False, "connection refused")
+    site.lab.check("rs2", ["ip", "link", "set", "eth0", "down"])
+    for kind in ("ping", "tcp", "forward"):
+        ok, detail = check("rs2", kind, SHORT_S)
+        assert (ok, "refused" in detail) == (False, False), detail
 
 
 def test_a_tunnel_that_nobody_takes(site: Running) -> None:

@@ -164,6 +164,7 @@ class Monitor:
                 self._forget((lookup, None), (service.plan.key, None))
         for lookup, new in plans.items():
             looked = self._services.get(lookup)
+            fresh = looked is None
             if looked is None:
                 looked = self._services[lookup] = Looked(new)
             looked.plan = new
@@ -172,6 +173,8 @@ class Monitor:
                 self._drop(looked, server)
             for server, wanted in new.servers.items():
                 self._take_server(looked, server, wanted)
+            if fresh and not self._begun:
+                looked.quorum.take(looked.weight)  # lost before we came: no change of ours to be told
             self._weigh(looked)
             self._mark(looked, None)
 

@@ -18,7 +18,6 @@ from typing import NamedTuple
 from uvs.config.checks import Common, Fault
 from uvs.health.checks.base import Result
 
-
 BEGINNINGS = ("not checked yet", "out of service already")  # reasons, until a run gives a better one
 
 

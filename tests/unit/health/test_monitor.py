@@ -7,6 +7,8 @@ import contextlib
 import errno
 import logging
 import os
+import random
+import selectors
 import signal
 import socket
 import subprocess
@@ -35,7 +37,7 @@ def config(more: str = "", check: str = "", servers: tuple[str, ...] = (ONE, TWO
     listed = "\n".join(f'[[service.server]]\naddress = "{s}"' for s in servers)
     body, _, tables = more.partition("---")
     return parse(
-        f'[[service]]\naddress = "192.0.2.100:80"\n{body}\n[[service.check]]\ntype = "tcp"\ninterval = 0.05\n{check}\n'
+        f'[[service]]\naddress = "192.0.2.100:80"\n{body}\n[[service.check]]\ntype = "tcp"\ninterval = {0.05 if "timeout" not in check else 60}\n{check}\n'
         f"{tables}\n{listed}\n".encode(),
         "uvs.toml",
     )
@@ -439,3 +441,84 @@ def test_in_the_directors_process_layers_are_told() -> None:
         assert await switch.known() == {}
 
     asyncio.run(story())
+
+
+def test_a_quorum_that_was_lost_before_is_no_news() -> None:
+    """The fallback stays; nothing says that it is lost once more."""
+
+    async def story(site: Site) -> None:
+        key = ServiceKey(socket.AF_INET, 6, socket.inet_aton("192.0.2.100"), 80)
+        for address in ("198.51.100.11", "198.51.100.12"):
+            site.known_[key.lookup, (socket.AF_INET, socket.inet_aton(address), 80)] = False
+        site.break_(ONE, TWO)
+        hooks = "fallback = '198.51.100.13:80'\n---[service.hooks]\nquorum_down = 'exit 9'"
+        async with monitoring(site, config(hooks)) as monitor:
+            await site.until(lambda: site.up(TWO) is False and site.fallback)
+            assert monitor.hooks._task is None
+            assert ("fallback", False) not in site.told
+
+    play(story)
+
+
+# ---------------------------------------------------------------------------- how long it takes
+
+
+class _Jumping(selectors.DefaultSelector):
+    """Instead of waiting, the clock is put forward."""
+
+    clock = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        found = super().select(0)
+        if not found and timeout:
+            self.clock += timeout
+        return found
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self.jumping = _Jumping()
+        super().__init__(self.jumping)
+
+    def time(self) -> float:
+        return self.jumping.clock
+
+
+@pytest.mark.parametrize(
+    ("interval", "timeout", "fall", "rise"), [(5, 3, 3, 2), (1, 1, 1, 1), (10, 0.5, 2, 5), (0.3, 0.2, 7, 3)]
+)
+@pytest.mark.parametrize("takes", [0.0, 0.5, 1.0])
+def test_a_server_is_out_within_fall_intervals_and_a_time_out(
+    interval: float, timeout: float, fall: int, rise: int, takes: float
+) -> None:
+    """Whenever it fails, and however long (a share of the time-out) its runs then take; and back within `rise`."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        site = Site()
+        dead = False
+
+        async def run(target: Target, settings: Any) -> Result:
+            begun_dead = dead
+            await asyncio.sleep(settings.timeout * (takes if begun_dead else 0.01))
+            return Result(not (begun_dead or dead), "")
+
+        settings = config(check=f"timeout = {timeout}\nfall = {fall}\nrise = {rise}", servers=(ONE,))
+        service = settings.service[0]
+        check = service.check[0].model_copy(update={"interval": interval})
+        settings = settings.model_copy(update={"service": [service.model_copy(update={"check": [check]})]})
+        monitor = Monitor(settings, site, run=run)
+        monitor.start()
+        await asyncio.sleep(3 * interval)
+        chance = random.Random(1)
+        for _ in range(50):
+            await asyncio.sleep(chance.uniform(0, 2 * interval))
+            for dead, limit in ((True, fall * interval + timeout), (False, (rise + 1) * interval + timeout)):
+                begin = loop.time()
+                while site.up(ONE) is dead:
+                    await asyncio.sleep(interval / 50)
+                    assert loop.time() - begin <= limit + interval / 25
+        await monitor.close()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(story())

@@ -32,6 +32,7 @@ CHECKS: dict[str, Callable[[Target, Any], Awaitable[Result]]] = {
     "command": command.check,
     "forward": forward.check,
 }
+DETAIL_MAX = 200
 # What this machine lacks; it says nothing of the server.
 OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL, errno.EAGAIN}
 
@@ -61,11 +62,16 @@ async def run(target: Target, settings: Common) -> Result:
         else:
             result = Result(False, explain(error), counts=error.errno not in OURS)
     except (ValueError, LookupError, EOFError, struct.error) as error:  # an answer that nobody foresaw
-        result = Result(False, f"{type(error).__name__}: {error}"[:200])
+        result = Result(False, f"{type(error).__name__}: {error}")
     except Exception as error:  # our own fault must neither end the monitor nor empty a service
         log.exception("a %s check went wrong", kind)
-        result = Result(False, f"{type(error).__name__}: {error}"[:200], counts=False)
-    return replace(result, duration=loop.time() - begin)
+        result = Result(False, f"{type(error).__name__}: {error}", counts=False)
+    return replace(result, detail=_clean(result.detail), duration=loop.time() - begin)
+
+
+def _clean(detail: str) -> str:
+    """For logs, terminals and hooks: what a server sent must not write there as it likes."""
+    return "".join(c if c.isprintable() else "?" for c in detail)[:DETAIL_MAX]
 
 
 def explain(error: OSError) -> str:

@@ -327,6 +327,7 @@ TWO = (record(5, b"\3web\xc0\x0c"), record(1, socket.inet_aton("192.0.2.2"), b"\
         (dns(record(15, b"\0\x0a\4mail\xc0\x0c")), {"record": "MX", "answer": "10 Mail.Example.Org."}, (True, "rcode NOERROR, 1 MX")),
         (dns(record(33, b"\0\1\0\2\0\x50\xc0\x0c")), {"record": "SRV", "answer": "1 2 80 example.org"}, (True, "rcode NOERROR, 1 SRV")),
         (dns(record(16, b"\3one\3two")), {"record": "TXT", "answer": "onetwo"}, (True, "rcode NOERROR, 1 TXT")),
+        (dns(record(5, b"\6a\n\x1b[2J\0")), {"record": "CNAME", "answer": "b"}, (False, "no CNAME b in the answer: a??[2J")),
         (dns(rcode=2), {}, (False, "rcode SERVFAIL")),
         (dns(rcode=5), {"rcode": "REFUSED"}, (True, "rcode REFUSED, 0 A")),
         (dns(rcode=3), {"rcode": "NXDOMAIN"}, (True, "rcode NXDOMAIN, 0 A")),
