@@ -45,7 +45,7 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
 LISTING = re.compile(r"(sleep \d+; )?(uvsadm -L|uvs sysctl \w+$|ip )")
 PATIENCE_S = 60  # for what must come
 PLAIN = re.compile(r"[^|;&<>$`*?\\]+")  # no work for a shell
-ENDLESS = re.compile(r"uvs (decap|monitor)\b")  # says that it is ready, and runs until Ctrl-C
+ENDLESS = re.compile(r"uvs (decap|monitor|run --config)\b")  # says that it is ready, and runs until Ctrl-C
 QUOTED = re.compile(r"'[^']*'")
 
 # What differs from run to run, or with a program's version: a pattern, and what it is compared as.
