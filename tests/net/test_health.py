@@ -113,7 +113,10 @@ class Site:
         wait_for(lambda: self.weight() == 0, self.log, PATIENCE_S)
         took = time.monotonic() - begin
         answers = self.lab.call("client", ask, 30, timeout=PATIENCE_S)
-        assert set(answers) == {"rs1", "rs2"}, answers
+        # A port that a client uses again within 10 s finds its connection to rs3 that was refused (IPVS keeps
+        # it so long in state CLOSE). A third of them would go to a server in service.
+        assert "rs3" not in answers, answers
+        assert answers["rs1"] + answers["rs2"] >= 28, answers
         assert took < FALL * INTERVAL_S + TIMEOUT_S + SLACK_S
         return took
 
