@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import stat
 import tomllib
 import types
 import typing
@@ -17,6 +19,8 @@ from uvs.config import checks, semantics
 from uvs.config.lines import Path, lines, show
 from uvs.config.schema import Config
 from uvs.errors import UserError
+
+SIZE_MAX = 64 << 20  # bytes of a file
 
 _AT = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 _TYPES = {kind.model_fields["type"].annotation.__args__[0]: kind for kind in checks.Common.__subclasses__()}  # type: ignore[union-attr]
@@ -48,11 +52,20 @@ class ConfigError(UserError):
 def load(path: str) -> Config:
     """The configuration in a file. ConfigError."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError([Fault(path, 0, "", "it is no regular file, which can be read again")])
+            data = file.read(SIZE_MAX + 1)
     except OSError as error:
         raise ConfigError([Fault(path, 0, "", f"it cannot be read: {error.strerror}")]) from None
+    if len(data) > SIZE_MAX:
+        raise ConfigError([Fault(path, 0, "", f"it is larger than {SIZE_MAX >> 20} MiB")])
     return parse(data, path)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A named pipe would be waited for, and all later reloads with it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def parse(data: bytes, name: str) -> Config:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from uvs.config.load import ConfigError, load, parse
+from uvs.config.load import SIZE_MAX, ConfigError, load, parse
 from uvs.config.specs import dest_spec, service_spec, wanted
 from uvs.ipvs.spec import DestSpec, ServiceKey, ServiceSpec
 
@@ -219,3 +221,15 @@ def test_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(ConfigError) as error:
         load(str(tmp_path / "none.toml"))
     assert str(error.value) == f"{tmp_path}/none.toml: it cannot be read: No such file or directory"
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    """A named pipe would hold this reload, and all later ones; /dev/zero would take the memory."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, "/dev/zero"):
+        with pytest.raises(ConfigError, match=r"it is no regular file|it cannot be read: Is a directory"):
+            load(str(path))
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(SIZE_MAX + 1)
+    with pytest.raises(ConfigError, match="it is larger than 64 MiB"):
+        load(str(tmp_path / "large"))
