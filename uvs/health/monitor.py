@@ -48,6 +48,7 @@ class Watched:
         self.watcher: Watcher | None = None
         self.watched_by: Fault | None = None  # settings that the watcher is made of
         self.restart: asyncio.Task[None] | None = None
+        self.growing: asyncio.TimerHandle | None = None  # the next step of its slow start
 
     @property
     def name(self) -> str:
@@ -66,6 +67,8 @@ class Watched:
         """Look after it no longer."""
         for task in (*self.tasks.values(), *([self.restart] if self.restart else ())):
             task.cancel()
+        if self.growing is not None:
+            self.growing.cancel()
         self.unwatched()
 
     def unwatched(self) -> None:
@@ -333,6 +336,7 @@ class Monitor:
             try:
                 while self._untold or self._dirty:
                     await self._tell_next()
+                    await asyncio.sleep(0)  # in the director's process packets go between
             except Unreachable as error:
                 self._gone(error)
                 await asyncio.sleep(RETRY_S)
@@ -405,9 +409,11 @@ class Monitor:
         watched.told_at = now
         watched.told_up = health is None or health.up
         self._announce(service, watched, changes)
+        if watched.growing is not None:
+            watched.growing.cancel()  # one at a time, however often it is told in between
         if health is not None and health.share < 1:
             step = max(0.1, service.plan.slow_start / STEPS)
-            asyncio.get_running_loop().call_later(step, self._mark, service, server)
+            watched.growing = asyncio.get_running_loop().call_later(step, self._mark, service, server)
 
     def _health(self, service: Looked, watched: Watched, now: float) -> Health | None:
         if not watched.plan.checks and not service.held:

@@ -318,6 +318,25 @@ def test_slow_start_weight_and_remove() -> None:
     play(story)
 
 
+def test_a_slow_start_goes_on_in_its_steps_however_often_it_is_told_in_between() -> None:
+    async def story(site: Site) -> None:
+        settings = config("slow_start = 2", servers=(ONE,))
+        async with monitoring(site, settings) as monitor:
+            site.break_(ONE)
+            await site.until(lambda: site.up(ONE) is False)
+            site.mend(ONE)
+            await site.until(lambda: site.up(ONE))
+            for _ in range(40):
+                told = len(site.told)
+                monitor.reload(settings)
+                await site.until(lambda told=told: len(site.told) > told)
+            told = len(site.told)
+            await site.until(lambda: site.health[ONE] == Health(about=site.health[ONE].about))  # type: ignore[union-attr]
+            assert len(site.told) - told < 40  # 20 steps, and the checks' own
+
+    play(story)
+
+
 def test_hooks_are_run_once_per_change_and_in_order(tmp_path: Path) -> None:
     file = tmp_path / "hooks"
 
