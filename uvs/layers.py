@@ -181,10 +181,13 @@ class Layers:
     def drain(self, service: ServiceKey, server: ServerId, deadline: float | None = None) -> Drain:
         """Begin to take a server out, `deadline` seconds from now at the latest; once more: another deadline.
 
-        IpvsError: ESRCH no such service, ENOENT no such server.
+        IpvsError: ESRCH no such service, ENOENT no such server, EBUSY it is the fallback server.
         """
         svc = self.services.get(service)
         layer = self.of(service, server)
+        sorry = self.fallback(service)
+        if sorry is not None and id_of(sorry) == server:
+            raise IpvsError(errno.EBUSY, "it is the fallback server, which goes when the quorum is back")
         if svc.dest(*server) is None and layer.held is None:
             raise IpvsError(errno.ENOENT, "no such server")
         now = self.wall()

@@ -251,7 +251,10 @@ def test_what_is_drained_must_be_there(place):
     for key, who, number in (
         (place.key, server(3), errno.ENOENT),
         (place.key._replace(port=81), server(1), errno.ESRCH),
+        (place.key, server(3), errno.EBUSY),  # by now the fallback server: its service would have none
     ):
+        if number == errno.EBUSY:
+            place.layers.set_fallback(place.key, spec(3))
         with pytest.raises(IpvsError) as error:
             place.layers.drain(key, who)
         assert error.value.errno == number

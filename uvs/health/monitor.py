@@ -59,6 +59,11 @@ class Watched:
         return full
 
     @property
+    def weight(self) -> int:
+        """When it is in service."""
+        return self.plan.spec.weight if self.state.weight is None else self.state.weight
+
+    @property
     def target(self) -> Target:
         """For checks."""
         return Target(self.service.plan.key, self.plan.spec)
@@ -93,11 +98,11 @@ class Looked:
     @property
     def weight(self) -> int:
         """Of the servers in service."""
-        return sum(
-            w.plan.spec.weight if w.state.weight is None else w.state.weight
-            for w in self.servers.values()
-            if w.state.up
-        )
+        return sum(server.weight for server in self.servers.values() if server.state.up)
+
+    def take_weight(self) -> bool:
+        """Is the quorum another now?"""
+        return self.quorum.take(self.weight, sum(server.weight for server in self.servers.values()))
 
 
 class Monitor:
@@ -177,7 +182,7 @@ class Monitor:
             for server, wanted in new.servers.items():
                 self._take_server(looked, server, wanted)
             if fresh and not self._begun:
-                looked.quorum.take(looked.weight)  # lost before we came: no change of ours to be told
+                looked.take_weight()  # lost before we came: no change of ours to be told
             self._weigh(looked)
             self._mark(looked, None)
 
@@ -298,7 +303,7 @@ class Monitor:
     # ---- quorum
 
     def _weigh(self, service: Looked) -> None:
-        if not service.quorum.take(service.weight):
+        if not service.take_weight():
             return
         up = service.quorum.up
         log.warning(

@@ -227,11 +227,15 @@ class Quorum:
     hysteresis: int = 0
     up: bool = True
 
-    def take(self, weight: int) -> bool:
-        """The weight of the servers in service, in all; True: it has changed."""
+    def take(self, weight: int, most: int | None = None) -> bool:
+        """The weight of the servers in service, in all; True: it has changed.
+
+        `most`: with every server in service. More is not waited for, or what was lost would never be back.
+        """
         before = self.up
         if self.up:
             self.up = weight >= self.quorum - self.hysteresis
         else:
-            self.up = weight >= self.quorum + self.hysteresis
+            needed = self.quorum + self.hysteresis
+            self.up = weight >= (needed if most is None else min(needed, max(self.quorum, most)))
         return self.up != before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from uvs.control.client import Client, Unreachable
@@ -25,7 +25,7 @@ class Switch(Protocol):
         """The server of last resort, in the table exactly while it is set."""
 
     async def known(self) -> Known:
-        """Which servers were up and down by what was told last, by whomever."""
+        """Which servers were well by what was told last, by whomever; those that only stand aside are."""
 
     def close(self) -> None:
         """Hang up."""
@@ -48,7 +48,7 @@ class InProcess:
     async def known(self) -> Known:
         """As `Switch` has it."""
         return {
-            (service.lookup, server): layer.health.up
+            (service.lookup, server): _well(layer.health.up, layer.health.about)
             for service, server, layer in self._layers.every()
             if layer.health is not None
         }
@@ -76,7 +76,7 @@ class Remote:
         """As `Switch` has it."""
         rows = await self._call(lambda client: client.get_health())
         return {
-            (service_key(row["service"]).lookup, server_id(row["server"])): row["up"]
+            (service_key(row["service"]).lookup, server_id(row["server"])): _well(row["up"], row["about"])
             for row in rows
             if row["up"] is not None
         }
@@ -98,3 +98,8 @@ class Remote:
         if self._client is not None:
             self._client.close()
             self._client = None
+
+
+def _well(up: bool, about: Mapping[str, object]) -> bool:
+    """One that stands aside while the quorum is lost is told as down, but its checks found nothing wrong."""
+    return up or (about.get("held") is True and about.get("state") != "FAULTED")

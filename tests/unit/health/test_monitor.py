@@ -26,7 +26,7 @@ from uvs.health.checks.base import Result, Target, server_name
 from uvs.health.monitor import Monitor
 from uvs.health.switch import InProcess, Known
 from uvs.ipvs.spec import DestSpec, IpvsError, ServiceKey
-from uvs.layers import Health, ServerId, text
+from uvs.layers import Health, Layer, Layers, ServerId, text
 
 ONE, TWO = "198.51.100.11:80", "198.51.100.12:80"
 PATIENCE_S = 60.0
@@ -460,6 +460,28 @@ def test_in_the_directors_process_layers_are_told() -> None:
         assert await switch.known() == {}
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("health", "well"),
+    [
+        (Health(), True),
+        (Health(up=False, about={"state": "FAULTED"}), False),
+        (Health(up=False, about={"state": "FAULTED", "held": True}), False),
+        (Health(up=False, about={"state": "OK", "held": True}), True),
+        (Health(up=False), False),
+    ],
+)
+def test_a_server_that_only_stands_aside_is_not_known_as_dead(health: Health, well: bool) -> None:
+    """Or a monitor that begins anew would tell that it is back, which never was gone."""
+
+    class Told(Layers):
+        def every(self) -> Any:
+            return [(key, (2, b"", 0), Layer(health))]
+
+    key = ServiceKey(socket.AF_INET, 6, b"", 80)
+    known = InProcess(Told.__new__(Told)).known()
+    assert asyncio.run(known) == {(key.lookup, (2, b"", 0)): well}
 
 
 def test_a_quorum_that_was_lost_before_is_no_news() -> None:

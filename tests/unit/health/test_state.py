@@ -250,6 +250,15 @@ def test_quorum(quorum: int, hysteresis: int, weights: list[int], ups: str) -> N
     assert told == ups
 
 
+def test_a_quorum_that_all_servers_have_comes_back_whatever_the_hysteresis() -> None:
+    """Two servers, or the fallback would serve for ever; a quorum that they never have is never back."""
+    it = Quorum(2, 1)
+    assert [it.take(weight, 2) and it.up for weight in (1, 0, 1, 2)] == [False, False, False, True]
+    it = Quorum(3, 1)
+    assert [it.take(weight, 2) and it.up for weight in (1, 2)] == [False, False]
+    assert not it.up
+
+
 def test_a_check_that_is_new() -> None:
     check = CheckState(2, 3)
     check.take(1.0, BAD)
