@@ -121,7 +121,7 @@ class _Guard:
             return
         path: str = scope["path"]
         if self.key:
-            _, given, *rest = path.split("/", 2)
+            given, *rest = path.removeprefix("/").split("/", 1)  # `OPTIONS *` has no slash
             if not rest or not compare_digest(given.encode(), self.key.encode()):
                 await PlainTextResponse("the address that `uvs web` printed has a key\n", 404)(
                     scope, receive, with_headers
@@ -134,7 +134,7 @@ class _Guard:
 def local(host: str) -> bool:
     """Does a Host header name an address, or this machine? No foreign name does."""
     name = host[1:].split("]")[0] if host.startswith("[") else host.rsplit(":", 1)[0]
-    if name == "localhost":
+    if name.lower() == "localhost":
         return True
     try:
         ipaddress.ip_address(name)

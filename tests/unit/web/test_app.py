@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -102,9 +104,25 @@ def test_the_key(source: Recorded) -> None:
         assert client.get(path).status_code == 404, path
 
 
+@pytest.mark.parametrize("key", ["", "secret"])
+def test_a_path_without_a_slash(source: Recorded, key: str) -> None:
+    """`OPTIONS * HTTP/1.1` (RFC 9112, 3.2.4), which TestClient cannot send."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "OPTIONS", "path": "*", "headers": [(b"host", b"127.0.0.1")]}
+    asyncio.run(app.application(source, key)(scope, receive, send))
+    assert sent[0]["status"] == 404
+
+
 # Host; whether it is answered where only this machine should look
 HOSTS = [
-    ("127.0.0.1:8780", True), ("127.0.0.1", True), ("[::1]:8780", True), ("localhost:8780", True), ("192.0.2.1", True),
+    ("127.0.0.1:8780", True), ("127.0.0.1", True), ("[::1]:8780", True), ("localhost:8780", True), ("LOCALHOST", True), ("192.0.2.1", True),
     ("evil.example:8780", False), ("localhost.evil.example", False), ("127.0.0.1.evil.example", False), ("", False),
 ]  # fmt: skip
 
