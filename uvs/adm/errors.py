@@ -9,6 +9,10 @@ class Fail(Exception):
         self.status = status
 
 
+class NoCommand(Fail):
+    """The first option is no command."""
+
+
 class Unreadable(Fail):
     """An option that is none, or lacks its argument: ipvsadm's `-R` goes on with the next line."""
 

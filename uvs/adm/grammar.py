@@ -6,7 +6,7 @@ import socket
 from dataclasses import dataclass, field
 
 from uvs.adm.address import Endpoint, host_address, leading_number, number, parse_endpoint
-from uvs.adm.errors import Fail, Unreadable
+from uvs.adm.errors import Fail, NoCommand, Unreadable
 from uvs.adm.options import CHECKED, COMMANDS, OPTIONS, RULES, TUNNEL_OPTIONS, TUNNEL_RULES, Rule
 from uvs.adm.popt import BadOption, Known, Popt
 from uvs.ipvs.ipproto import IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP
@@ -119,7 +119,7 @@ class _Parser:
         except BadOption:
             found = None
         if found is None or found[0].name not in COMMANDS:
-            raise Fail(
+            raise NoCommand(
                 f"Try `{self.program} -h' or '{self.program} --help' for more information.", 255
             ) from None
         option, value = found

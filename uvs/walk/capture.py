@@ -10,6 +10,7 @@ from uvs.errors import UserError
 from uvs.walk.expressions import Packet, scapy
 
 DLT_RAW = 101  # LINKTYPE_RAW: IPv4 or IPv6, no link layer
+RECORD_MAX = 1 << 18  # bytes, as libpcap's MAXIMUM_SNAPLEN: a GSO packet with its frame has more than 65535
 
 
 class Captured(NamedTuple):
@@ -39,6 +40,7 @@ def read(path: str) -> Iterator[Captured]:
             first = now if first is None else first
             taken = _datagram(packet, names)
             if taken:
+                _check_whole(path, place, packet)
                 yield Captured(max(now - first, 0), place, taken)
 
 
@@ -47,12 +49,22 @@ def _records(path: str, reader: Any, broken: type[Exception]) -> Iterator[Any]:
     while True:
         place += 1
         try:
-            packet = reader.read_packet()
+            packet = reader.read_packet(RECORD_MAX)
         except EOFError:
             return
         except Exception as e:  # of a record that lies about itself scapy raises what its parser met
             raise UserError(f"{path}: packet {place} cannot be read ({e or type(e).__name__})") from None
         yield packet
+
+
+def _check_whole(path: str, place: int, packet: Any) -> None:
+    """UserError: a file that was cut off, or a snap length: no walk of what came would be seen."""
+    there, whole = len(packet.original), packet.wirelen
+    if whole is None or there == whole:
+        return
+    if there < whole:
+        raise UserError(f"{path}: packet {place} is cut: of its {whole} bytes {there} were captured")
+    raise UserError(f"{path}: packet {place} cannot be read (a record of {there} bytes for one of {whole})")
 
 
 def _datagram(packet: Any, names: dict[str, Any]) -> Packet | None:

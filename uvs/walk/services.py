@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from uvs.adm.errors import Fail
+from uvs.adm.errors import Fail, NoCommand
 from uvs.adm.grammar import Command, parse
 from uvs.adm.messages import explain
 from uvs.control.ipvs_family import set_timeouts
@@ -30,6 +30,8 @@ def change(services: Services, line: str, where: str) -> None:
         _do(services, parse(words, "uvsadm"))
     except IpvsError as e:
         raise UserError(f"{where}: {_said(e, words)}: {in_a_line(line)}", 1) from None
+    except NoCommand:
+        raise UserError(f"{where}: no command of uvsadm, as `-A -t …` is: {in_a_line(line)}", 2) from None
     except Fail as e:
         raise UserError(f"{where}: {str(e).strip()}: {in_a_line(line)}", 2) from None
     except ValueError as e:  # shlex: a quotation that does not end

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -288,6 +289,7 @@ def ends(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
         (["uvsadm -Ln"], 2, "nothing to do on paper"),
         (["uvsadm -A -t 'x"], 2, "uvsadm: "),
         (["uvsadm"], 2, ""),
+        (["uvsadm -Q"], 2, "uvsadm: no command of uvsadm, as `-A -t …` is: -Q"),
     ],
 )
 def test_wrong_use(
@@ -311,6 +313,7 @@ def test_without_services(capsys: pytest.CaptureFixture[str]) -> None:
             "line 2: illegal real server address[:port] specified: -a -t",
         ),
         (b"-A -t 192.0.2.100:80 --frobnicate\n", 2, "line 1: "),
+        (b"# uvs\n\nLVS in userspace\n", 2, "line 3: no command of uvsadm, as `-A -t …` is: LVS in"),
         (b"-A -t 192.0.2.100:80\n\n-A -t 192.0.2.100:80\n", 1, "line 3: Service already exists"),
         (b"\x80\xff", 1, "no text: services are read as uvsadm-save writes them"),
         (None, 1, "No such file or directory"),
@@ -354,6 +357,36 @@ def test_a_capture_without_ip(services: str, tmp_path: Path, capsys: pytest.Capt
     assert ends(capsys, "--services", services, "--pcap", path) == (1, f"{path}: no IP packet in it")
 
 
+@pytest.mark.parametrize(
+    ("captured", "wire", "said"),
+    [(40, 60, "of its 60 bytes 40 were captured"), (60, 40, "a record of 60 bytes for one of 40")],
+)
+def test_a_capture_with_a_snap_length(
+    captured: int, wire: int, said: str, services: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The packet was whole: to tell of `short` would be wrong. Or the record's length lies."""
+    path = tmp_path / "in.pcap"
+    data = bytes(IP(src="192.0.2.2", dst="192.0.2.100", len=60) / TCP(sport=1024) / Raw(b"x" * 20))[:captured]
+    head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, captured, 101)
+    path.write_bytes(head + struct.pack("<IIII", 0, 0, captured, wire) + data)
+    assert main(["walk", "--services", services, "--pcap", str(path)]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert f"{path}: packet 1 " in err
+    assert said in err
+
+
+def test_a_capture_of_segmentation_offload(
+    services: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its frame it is longer than any IP packet."""
+    path = str(tmp_path / "in.pcap")
+    wrpcap(path, [Ether() / IP(src="192.0.2.2", dst="192.0.2.100") / TCP(sport=1024) / Raw(b"x" * 65495)])
+    assert [len(walk["data"]) for walk in walks(capsys, "--services", services, "--pcap", path)] == [
+        2 * 65535
+    ]
+
+
 def test_a_capture_that_ends_in_mid_packet(
     services: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -364,7 +397,8 @@ def test_a_capture_that_ends_in_mid_packet(
     for size in range(24, len(whole), 7):
         path.write_bytes(whole[:size])
         main(["walk", "--services", services, "--pcap", str(path)])
-        err = capsys.readouterr().err
+        out, err = capsys.readouterr()
+        assert "short" not in out
         assert len(err.splitlines()) <= 1, err
 
 
