@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -75,6 +76,9 @@ def application(source: Events, key: str = "", names: bool = False) -> ASGIApp:
             async with aclosing(source.events()) as found:
                 async for name, data in found:
                     yield sse(name, data)
+                    await asyncio.sleep(
+                        0
+                    )  # of many events: else a page that was closed is noticed after the last
         finally:
             readers -= 1
 

@@ -120,6 +120,39 @@ def test_a_path_without_a_slash(source: Recorded, key: str) -> None:
     assert sent[0]["status"] == 404
 
 
+def test_a_page_that_is_closed_between_two_events_is_noticed(source: Recorded) -> None:
+    """A write to it fails, and its server hears of that in the loop's next turn."""
+    turns: list[int] = []
+
+    async def look() -> None:
+        turn = 0
+
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            nonlocal turn
+            turns.append(turn)
+
+        async def count() -> None:
+            nonlocal turn
+            while True:
+                turn += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        scope = {
+            "type": "http", "method": "GET", "path": "/events", "query_string": b"",
+            "headers": [(b"host", b"127.0.0.1")], "asgi": {"spec_version": "2.3"},
+        }  # fmt: skip
+        await app.application(source)(scope, receive, send)
+        counting.cancel()
+
+    asyncio.run(look())
+    walks = turns[2:7]  # behind the start and `hello`
+    assert len(set(walks)) == len(walks) == 5
+
+
 # Host; whether it is answered where only this machine should look
 HOSTS = [
     ("127.0.0.1:8780", True), ("127.0.0.1", True), ("[::1]:8780", True), ("localhost:8780", True), ("LOCALHOST", True), ("192.0.2.1", True),
