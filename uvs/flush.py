@@ -112,7 +112,8 @@ def service(args: argparse.Namespace) -> ServiceKey | None:
 
 def real_server(text: str) -> Endpoint:
     """A real server, with a port or without. UserError, status 2."""
-    found = parse_endpoint(text, IPPROTO_TCP)
+    bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text  # as a configuration has it
+    found = parse_endpoint(bare, IPPROTO_TCP)
     if found is None:
         raise UserError(f"{text}: no real server's address[:port]", 2)
     return found

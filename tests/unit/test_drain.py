@@ -81,6 +81,7 @@ def test_wait(director, capsys):
     [
         (["tcp:192.0.2.100:81", FIRST], 1, "there is no service tcp:192.0.2.100:81"),
         ([f"tcp:{VIP}", "198.51.100.19"], 1, f"tcp:{VIP} has no server 198.51.100.19:80"),
+        ([f"tcp:{VIP}", "[2001:db8::1]"], 1, f"tcp:{VIP} has no server [2001:db8::1]:80"),
         ([f"tcp:{VIP}", FIRST, "--cancel"], 1, f"{RIPS[0]} of tcp:{VIP} is not being drained"),
         ([f"tcp:{VIP}"], 2, "name a service and one server: tcp:192.0.2.100:80 198.51.100.11"),
         (["-r", FIRST], 2, "name a service and one server: tcp:192.0.2.100:80 198.51.100.11"),

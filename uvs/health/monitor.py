@@ -21,7 +21,7 @@ from uvs.health.checks.base import Result, Target, server_name
 from uvs.health.hooks import Hook, Hooks
 from uvs.health.plan import ServerPlan, ServicePlan, plan
 from uvs.health.state import Change, Quorum, State
-from uvs.health.switch import Known, Switch
+from uvs.health.switch import Known, Switch, last
 from uvs.health.watch import Watcher, find, is_local
 from uvs.ipvs.spec import IpvsError
 from uvs.layers import Health, Lookup, ServerId
@@ -192,9 +192,9 @@ class Monitor:
         watched = service.servers.get(server)
         if watched is None:
             known = self._known.get((service.plan.key.lookup, server))
-            begun = state.begin(now, wanted.checks, fault, kept, up=known)
+            begun = state.begin(now, wanted.checks, fault, kept, **last(known, now, service.plan.slow_start))
             watched = service.servers[server] = Watched(service, wanted, begun)
-            watched.told_up = known is not False
+            watched.told_up = known is None or known.up
         else:
             same = {name for name, c in wanted.checks.items() if watched.plan.checks.get(name) == c}
             for name in [n for n in watched.tasks if n not in same]:

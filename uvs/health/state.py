@@ -192,13 +192,17 @@ def begin(
     old: Server | None = None,
     same: Collection[str] = (),
     up: bool | None = None,
+    weight: int | None = None,
+    up_since: float | None = None,
 ) -> Server:
-    """A server's state from now on. `old`: as it was under the settings before; `up`: as it is said to be.
+    """A server's state from now on. `old`: as it was under the settings before.
+
+    Else `up`, `weight`, `up_since`: as it is said to be.
 
     The checks that are the `same` go on as they were; others begin as the server is, so that no change of
     settings brings a dead server back.
     """
-    server = old or Server({}, since=now)
+    server = old or Server({}, since=now, weight=weight, up_since=up_since)
     if server.checks:
         up = server.up
     before, server.checks = server.checks, {}

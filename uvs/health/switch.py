@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 from uvs.control.client import Client, Unreachable
 from uvs.control.rows import server_id, service_key
@@ -12,7 +12,7 @@ from uvs.ipvs.spec import DestSpec, ServiceKey
 from uvs.layers import Health, Layers, Lookup, ServerId
 
 T = TypeVar("T")
-Known = dict[tuple[Lookup, ServerId], bool]
+Known = dict[tuple[Lookup, ServerId], Health]
 
 
 class Switch(Protocol):
@@ -25,7 +25,7 @@ class Switch(Protocol):
         """The server of last resort, in the table exactly while it is set."""
 
     async def known(self) -> Known:
-        """Which servers were well by what was told last, by whomever; those that only stand aside are."""
+        """What was told of servers last, by whomever."""
 
     def close(self) -> None:
         """Hang up."""
@@ -48,7 +48,7 @@ class InProcess:
     async def known(self) -> Known:
         """As `Switch` has it."""
         return {
-            (service.lookup, server): _well(layer.health.up, layer.health.about)
+            (service.lookup, server): layer.health
             for service, server, layer in self._layers.every()
             if layer.health is not None
         }
@@ -76,7 +76,9 @@ class Remote:
         """As `Switch` has it."""
         rows = await self._call(lambda client: client.get_health())
         return {
-            (service_key(row["service"]).lookup, server_id(row["server"])): _well(row["up"], row["about"])
+            (service_key(row["service"]).lookup, server_id(row["server"])): Health(
+                row["up"], row["weight"], row["share"], about=row["about"]
+            )
             for row in rows
             if row["up"] is not None
         }
@@ -100,6 +102,14 @@ class Remote:
             self._client = None
 
 
-def _well(up: bool, about: Mapping[str, object]) -> bool:
+def well(told: Health) -> bool:
     """One that stands aside while the quorum is lost is told as down, but its checks found nothing wrong."""
-    return up or (about.get("held") is True and about.get("state") != "FAULTED")
+    return told.up or (told.about.get("held") is True and told.about.get("state") != "FAULTED")
+
+
+def last(told: Health | None, now: float, slow_start: float) -> dict[str, Any]:
+    """What was told of a server, as `state.begin` takes it: a slow start goes on, and a command's weight."""
+    if told is None:
+        return {}
+    since = now - told.share * slow_start if told.share < 1 else None
+    return {"up": well(told), "weight": told.weight, "up_since": since}

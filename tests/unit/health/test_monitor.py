@@ -24,9 +24,9 @@ from uvs.config.schema import Config
 from uvs.control.client import Unreachable
 from uvs.health.checks.base import Result, Target, server_name
 from uvs.health.monitor import Monitor
-from uvs.health.switch import InProcess, Known
+from uvs.health.switch import InProcess, Known, well
 from uvs.ipvs.spec import DestSpec, IpvsError, ServiceKey
-from uvs.layers import Health, Layer, Layers, ServerId, text
+from uvs.layers import Health, ServerId, text
 
 ONE, TWO = "198.51.100.11:80", "198.51.100.12:80"
 PATIENCE_S = 60.0
@@ -166,7 +166,7 @@ def test_what_is_down_at_the_beginning_stays_down() -> None:
     async def story(site: Site) -> None:
         key = ServiceKey(socket.AF_INET, 6, socket.inet_aton("192.0.2.100"), 80)
         two = (socket.AF_INET, socket.inet_aton("198.51.100.12"), 80)
-        site.known_ = {(key.lookup, two): False}
+        site.known_ = {(key.lookup, two): Health(up=False)}
         site.break_(TWO)
         async with monitoring(site, config()):
             await site.until(lambda: site.up(TWO) is not None)
@@ -463,7 +463,7 @@ def test_in_the_directors_process_layers_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("health", "well"),
+    ("health", "is_well"),
     [
         (Health(), True),
         (Health(up=False, about={"state": "FAULTED"}), False),
@@ -472,16 +472,25 @@ def test_in_the_directors_process_layers_are_told() -> None:
         (Health(up=False), False),
     ],
 )
-def test_a_server_that_only_stands_aside_is_not_known_as_dead(health: Health, well: bool) -> None:
+def test_a_server_that_only_stands_aside_is_not_known_as_dead(health: Health, is_well: bool) -> None:
     """Or a monitor that begins anew would tell that it is back, which never was gone."""
+    assert well(health) is is_well
 
-    class Told(Layers):
-        def every(self) -> Any:
-            return [(key, (2, b"", 0), Layer(health))]
 
-    key = ServiceKey(socket.AF_INET, 6, b"", 80)
-    known = InProcess(Told.__new__(Told)).known()
-    assert asyncio.run(known) == {(key.lookup, (2, b"", 0)): well}
+def test_a_slow_start_and_a_commands_weight_outlive_the_monitor() -> None:
+    """A server that had just come back, or had asked for no clients, is not given all of them."""
+
+    async def story(site: Site) -> None:
+        key = ServiceKey(socket.AF_INET, 6, socket.inet_aton("192.0.2.100"), 80)
+        one, two = ((socket.AF_INET, socket.inet_aton(s.split(":")[0]), 80) for s in (ONE, TWO))
+        site.known_ = {(key.lookup, one): Health(share=0.2), (key.lookup, two): Health(weight=0)}
+        more = 'slow_start = 600\n---[[service.check]]\ntype = "command"\ncommand = "x"\nweight = true'
+        async with monitoring(site, config(more)):
+            await site.until(lambda: site.health.get(ONE) and site.health.get(TWO))
+            assert 0.2 <= site.health[ONE].share < 0.5  # type: ignore[union-attr]
+            assert (site.health[TWO].share, site.health[TWO].weight) == (1, 0)  # type: ignore[union-attr]
+
+    play(story)
 
 
 def test_a_quorum_that_was_lost_before_is_no_news() -> None:
@@ -490,7 +499,7 @@ def test_a_quorum_that_was_lost_before_is_no_news() -> None:
     async def story(site: Site) -> None:
         key = ServiceKey(socket.AF_INET, 6, socket.inet_aton("192.0.2.100"), 80)
         for address in ("198.51.100.11", "198.51.100.12"):
-            site.known_[key.lookup, (socket.AF_INET, socket.inet_aton(address), 80)] = False
+            site.known_[key.lookup, (socket.AF_INET, socket.inet_aton(address), 80)] = Health(up=False)
         site.break_(ONE, TWO)
         hooks = "fallback = '198.51.100.13:80'\n---[service.hooks]\nquorum_down = 'exit 9'"
         async with monitoring(site, config(hooks)) as monitor:
