@@ -9,6 +9,7 @@ import math
 import os
 import shutil
 import signal
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -120,6 +121,9 @@ def tell_summary() -> None:
 class Shown(Protocol):
     """Where walks, and words about them, go."""
 
+    def begin(self) -> None:
+        """The director traces: walks will come."""
+
     def walk(self, walk: dict[str, Any]) -> None:
         """One more."""
 
@@ -142,6 +146,9 @@ class Texts:
         self._width = _width(out)
         self._start: int | None = None
 
+    def begin(self) -> None:
+        """Nothing stands in front."""
+
     def walk(self, walk: dict[str, Any]) -> None:
         """As `uvs walk` does; times from the first one on."""
         self._start = walk["time"] if self._start is None else self._start
@@ -161,6 +168,9 @@ class Texts:
 
 class Lines:
     """JSON objects; words go to standard error."""
+
+    def begin(self) -> None:
+        """Nothing stands in front."""
 
     def walk(self, walk: dict[str, Any]) -> None:
         """One line."""
@@ -185,12 +195,20 @@ class Capture(Lines):
         """`path`: - is standard output. UserError: it cannot be written."""
         self._path = path
         try:
-            self._file: BinaryIO = sys.stdout.buffer if path == "-" else Path(path).open("wb")  # noqa: SIM115
-            self._writer = pcapng.Writer(self._file)
+            self._file: BinaryIO = sys.stdout.buffer if path == "-" else Path(path).open("ab")  # noqa: SIM115
         except OSError as e:
             raise UserError(f"{path}: {e.strerror or e}") from None
         # The director's clock is this machine's.
         self._since = time.time_ns() - time.monotonic_ns()
+
+    def begin(self) -> None:
+        """What was in the file goes now: not for a trace that the director refuses."""
+        self._written(self._begin)
+
+    def _begin(self) -> None:
+        if self._path != "-" and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            self._file.truncate(0)
+        self._writer = pcapng.Writer(self._file)
 
     def walk(self, walk: dict[str, Any]) -> None:
         """Two packets of it, or more."""
@@ -202,7 +220,7 @@ class Capture(Lines):
 
     def close(self) -> None:
         """The file is whole."""
-        self._written(self._writer.flush if self._path == "-" else self._file.close)
+        self._written(self._file.flush if self._path == "-" else self._file.close)
 
     def _written(self, write: Callable[[], None]) -> None:
         """UserError: the disk is full, for instance."""
@@ -249,6 +267,7 @@ class Session:
         """Unreachable, IpvsError: the director is gone, or does not let us."""
         before = self._client.counters()
         filter = self._client.trace(words, self._rate)
+        self._shown.begin()
         width = _width(sys.stdout)
         self._shown.say(*summary.lines(before, "since the director's start", width))
         each = f"at most {summary.plural(self._rate, 'walk')} a second"

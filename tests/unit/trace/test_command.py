@@ -17,6 +17,7 @@ from support.world import CIP, RIP, VIP, tcp
 
 from uvs.cli import main
 from uvs.control import extension
+from uvs.engine.trace import TRACERS
 from uvs.ipvs.spec import IpvsError
 from uvs.trace import command
 
@@ -85,6 +86,21 @@ def test_no_director(
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("uvs trace: no director listens on ")
     assert Path("kept").read_text() == "kept"
+
+
+def test_a_capture_is_kept_if_the_director_refuses(
+    tmp_path: Path, director: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("kept")
+    tracers = director.ipvs.tracers
+    others = [director.do(lambda: tracers.add("udp", 1)) for _ in range(TRACERS)]
+    assert main(["trace", "--pcap", str(kept)]) == 1
+    assert "traces run already" in capsys.readouterr().err
+    assert kept.read_text() == "kept"
+    director.do(lambda: tracers.remove(others[0]))
+    assert main(["trace", "--pcap", str(kept), "--seconds", "0.1"]) == 0
+    assert kept.read_bytes()[:4] == bytes.fromhex("0a0d0d0a")
 
 
 def test_a_file_that_cannot_be_written(director: Running, capsys: pytest.CaptureFixture[str]) -> None:
