@@ -102,7 +102,8 @@ async def connection(
         # Not waited for: a server that does not read would keep us; what is unsent is of no use to it.
         writer.close()
         if context is not None:
-            writer.transport.abort()
+            with contextlib.suppress(AttributeError):  # Python 3.11.2: its end has been seen, nothing is left
+                writer.transport.abort()
 
 
 class Datagrams:
