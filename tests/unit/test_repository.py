@@ -129,9 +129,9 @@ def tracked() -> list[Path]:
     return [p for p in files if p.is_file() and b"\0" not in p.read_bytes()[:4096]]
 
 
-# Folders of one machine, and hosts from which packages come: each machine has its own.
+# Folders of one machine, and hosts from which packages come: each machine has its own. (/proc/PID/root is none.)
 MACHINE = re.compile(
-    r"/(?:work|root|home/\w+|tmp/wt|opt/(?:pypi|wheels))/|pypi\.org|pythonhosted|deb\.debian\.org|index-url"
+    r"(?<!/proc/\d{4})/(?:work|root|home/\w+|tmp/wt|opt/(?:pypi|wheels))/|pypi\.org|pythonhosted|deb\.debian\.org|index-url"
 )
 
 
