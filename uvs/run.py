@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import errno
 import os
+import signal
 import sys
 
 from uvs import host, logs
@@ -127,6 +128,9 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(str(error), 2) from None
     rule = None
     if args.config is not None:
+        signal.pthread_sigmask(
+            signal.SIG_BLOCK, [signal.SIGHUP]
+        )  # a reload until then waits for the director
         from uvs.config.load import ConfigError  # what only a configuration needs
         from uvs.rule import Rule
 

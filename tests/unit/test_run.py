@@ -62,3 +62,24 @@ def test_a_configuration_that_is_wrong_does_not_start(tmp_path):
         f"{path}:2: y:",
     ]
     assert not state.exists()
+
+
+def test_a_reload_while_it_starts_is_no_end(tmp_path):
+    """SIGHUP would kill a director that is not yet there; the file is read once the signal waits."""
+    path = tmp_path / "uvs.toml"
+    path.write_text("")
+    program = """if True:
+        import os, signal, sys
+        from uvs import cli
+        from uvs.config import load
+        def load_(path):
+            os.kill(os.getpid(), signal.SIGHUP)
+            print(signal.sigpending() == {signal.SIGHUP}, flush=True)
+            raise load.ConfigError([load.Fault(path, 0, "", "enough")])
+        load.load = load_
+        sys.exit(cli.main(["run", "--config", sys.argv[1]]))
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "True\n", f"{path}: enough\n")
