@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import time
@@ -29,7 +30,7 @@ from uvs.layers import Health
 
 Found = dict[str, Any]
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/reference/doctor.schema.json").read_text())
-DOCTOR = " ".join((*UVS, "doctor", "--json"))
+DOCTOR = shlex.join((*UVS, "doctor", "--json"))
 BAD = ("warn", "fail")
 
 
@@ -251,7 +252,8 @@ def test_another_director(nat: Running, tmp_path: Path) -> None:
     limit = tmp_path / "max"
     limit.write_text("1\n")
     knob = "/proc/sys/net/netfilter/nf_conntrack_max"
-    command = f"unshare --mount sh -c 'mount --bind {limit} {knob} && exec {DOCTOR}'"
+    command = f"mount --bind {shlex.quote(str(limit))} {knob} && exec {DOCTOR}"
+    command = shlex.join(("unshare", "--mount", "sh", "-c", command))
     program = "import time; time.sleep(600)"
     second = nat.lab.start("director", "second", [*PYTHON[:2], "-c", program, "uvs", "run"])
     expected = [
