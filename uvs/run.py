@@ -126,11 +126,10 @@ def main(args: argparse.Namespace) -> int:
         access = credentials.access(args.control_user, args.control_group)
     except ValueError as error:
         raise UserError(str(error), 2) from None
+    # What is asked for by signals while it starts waits for the director, instead of killing it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP, signal.SIGUSR2])
     rule = None
     if args.config is not None:
-        signal.pthread_sigmask(
-            signal.SIG_BLOCK, [signal.SIGHUP]
-        )  # a reload until then waits for the director
         from uvs.config.load import ConfigError  # what only a configuration needs
         from uvs.rule import Rule
 

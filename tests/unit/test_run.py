@@ -64,8 +64,8 @@ def test_a_configuration_that_is_wrong_does_not_start(tmp_path):
     assert not state.exists()
 
 
-def test_a_reload_while_it_starts_is_no_end(tmp_path):
-    """SIGHUP would kill a director that is not yet there; the file is read once the signal waits."""
+def test_a_reload_or_an_upgrade_while_it_starts_is_no_end(tmp_path):
+    """The signals would kill a director that is not yet there; the file is read once they wait."""
     path = tmp_path / "uvs.toml"
     path.write_text("")
     program = """if True:
@@ -73,8 +73,10 @@ def test_a_reload_while_it_starts_is_no_end(tmp_path):
         from uvs import cli
         from uvs.config import load
         def load_(path):
-            os.kill(os.getpid(), signal.SIGHUP)
-            print(signal.sigpending() == {signal.SIGHUP}, flush=True)
+            wanted = {signal.SIGHUP, signal.SIGUSR2}
+            for number in wanted:
+                os.kill(os.getpid(), number)
+            print(signal.sigpending() == wanted, flush=True)
             raise load.ConfigError([load.Fault(path, 0, "", "enough")])
         load.load = load_
         sys.exit(cli.main(["run", "--config", sys.argv[1]]))
