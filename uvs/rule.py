@@ -165,7 +165,7 @@ class Rule:
         return read[0] if isinstance(read, list) else ""
 
     def _in_force(self, config: Config, asked: Wanted, changes: list[Change]) -> None:
-        self.config, self._checked = config, bool(asked.checked)
+        self.config, self._checked = config, bool(asked.checked or asked.fallbacks)
         self.layers.adopt(asked.entries)
         for change in changes[:LOGGED]:
             log.info("configuration: %s", line(row(change)))

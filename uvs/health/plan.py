@@ -24,7 +24,7 @@ class ServerPlan:
 
 @dataclass(frozen=True, slots=True)
 class ServicePlan:
-    """A service with at least one server that is checked."""
+    """A service that has checks, or a server that has; it may have no server."""
 
     key: ServiceKey
     name: str
@@ -40,8 +40,8 @@ class ServicePlan:
 
 def plan(config: Config) -> dict[Lookup, ServicePlan]:
     """Services to look after."""
-    plans = [_service(service) for service in config.service]
-    return {p.key.lookup: p for p in plans if any(server.checks for server in p.servers.values())}
+    checked = (s for s in config.service if s.check or any(server.check for server in s.server))
+    return {p.key.lookup: p for p in map(_service, checked)}
 
 
 def _service(service: ServiceModel) -> ServicePlan:

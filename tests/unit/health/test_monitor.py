@@ -477,6 +477,19 @@ def test_a_server_that_only_stands_aside_is_not_known_as_dead(health: Health, is
     assert well(health) is is_well
 
 
+def test_the_fallback_serves_a_service_whose_last_server_was_taken_out_of_the_file() -> None:
+    async def story(site: Site) -> None:
+        more = 'fallback = "198.51.100.13:80"\n'
+        async with monitoring(site, config(more, servers=(ONE,))) as monitor:
+            await site.until(lambda: site.up(ONE))
+            monitor.reload(config(more, servers=()))
+            await site.until(lambda: site.fallback is not None)
+            monitor.reload(config(more, servers=(ONE,)))
+            await site.until(lambda: site.fallback is None)
+
+    play(story)
+
+
 def test_a_slow_start_and_a_commands_weight_outlive_the_monitor() -> None:
     """A server that had just come back, or had asked for no clients, is not given all of them."""
 
