@@ -26,7 +26,7 @@ from uvs.trace import pcapng, summary
 from uvs.walk import text
 from uvs.walk.jsontext import complete
 
-RATE = 50  # walks a second
+RATE = 20  # walks a second
 POLL_S = 0.1  # between two looks for walks
 TELL_S = 1.0  # between two words on those that are not shown
 COUNT_MAX = 10**9

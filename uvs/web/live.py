@@ -19,7 +19,7 @@ from uvs.walk.jsontext import complete
 
 WALKS_S = 0.5  # between two looks for walks
 STATE_S = 1.0  # and at services and connections
-RATE = 50  # walks a second: the rest of the traffic is left alone
+RATE = 20  # walks a second: the rest of the traffic is left alone
 CONNS_MAX = 500  # a longer table is not listed: it would cost the director too much, and nobody reads it
 KEPT = 200  # walks, for a page that is opened later
 END_S = 5.0  # for a director that does not answer

@@ -134,7 +134,7 @@ def test_as_json(director: Running, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "--json", "--count", "2"]) == 0
     out, err = capsys.readouterr()
     assert [json.loads(line)["why"] for line in out.splitlines()] == ["forwarded", "no_service"]
-    assert "tracing every packet, at most 50 walks a second" in err
+    assert "tracing every packet, at most 20 walks a second" in err
     assert "2 packets matched, 2 walks shown" in err
 
 
