@@ -120,7 +120,8 @@ class Site:
     def returns(self) -> None:
         """Wait until it is back, and serves."""
         wait_for(lambda: self.weight() == 1, self.log, PATIENCE_S)
-        assert "rs3" in self.lab.call("client", ask, 12, timeout=PATIENCE_S)
+        # Another that was out meanwhile (a busy machine) may have fewer connections, and is given these first.
+        wait_for(lambda: "rs3" in self.lab.call("client", ask, 12, timeout=PATIENCE_S), self.log, PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
