@@ -51,7 +51,7 @@ _uvs()
 	sysctl) words='-a --all -n --values -N --names -q --quiet -e --ignore -w --write -v --verbose' ;;
 	top) words='--interval --once --json' ;;
 	web) words='--listen --no-key' ;;
-	monitor) words='status --config --socket --json --log-format' ;;
+	monitor) words='status forget --config --socket --json --log-format' ;;
 	metrics) words='--listen --textfile --log-format' ;;
 	install-units) words='--root --prefix -n --dry-run --remove --force' ;;
 	flush) words='-t --tcp-service -u --udp-service --sctp-service -f --fwmark-service -6 --ipv6 -r --server -c --client

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from uvs import logs
 from uvs.control.client import Client, Unreachable
+from uvs.control.rows import server_id, service_key
 from uvs.errors import UserError
 from uvs.health import listing
 from uvs.ipvs.spec import IpvsError
@@ -27,6 +28,7 @@ _EPILOG = """\
 examples:
   uvs monitor --config /etc/uvs/uvs.toml     check the file's servers, tell the director
   uvs monitor status                         what the checks have found, by whomever they are run
+  uvs monitor forget                         no monitor runs any more: servers are as configured again
 `uvs run --config FILE` checks by itself, unless the file says [monitor] process = "own".
 """
 
@@ -35,7 +37,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    parser.add_argument("action", nargs="?", choices=["status"], help="show what the checks have found")
+    parser.add_argument(
+        "action", nargs="?", choices=["status", "forget"], help="show what checks have found; or forget it"
+    )
     parser.add_argument(
         "--config", default=None, metavar="FILE", help="check what this file says, until SIGTERM"
     )
@@ -51,14 +55,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Check until told to stop, or show."""
+    if args.action is not None and args.config is not None:
+        raise UserError(f"--config does not go with {args.action}", 2)
     if args.action == "status":
-        if args.config is not None:
-            raise UserError("--config does not go with status", 2)
         return status(args.socket, args.json)
-    if args.config is None:
+    if args.config is None and args.action is None:
         raise UserError("which configuration? --config FILE; to see what checks have found: status", 2)
     if args.json:
         raise UserError("--json goes with status", 2)
+    if args.action == "forget":
+        return forget(args.socket)
     logs.set_up(args.log_format)
     asyncio.run(run(os.path.abspath(args.config), args.socket))
     return 0
@@ -78,6 +84,23 @@ def status(socket: str | None, as_json: bool) -> int:
         for line in listing.lines(rows, time.time()):
             print(line)
     return int(any(row["up"] is False for row in rows))
+
+
+def forget(socket: str | None) -> int:
+    """What checks have told of servers counts no more: each has its configured weight, no fallback serves."""
+    try:
+        with Client(socket) as client:
+            rows = client.get_health()
+            for row in rows:
+                key = service_key(row["service"])
+                if row["fallback"]:
+                    client.set_fallback(key, None)
+                if row["up"] is not None:
+                    client.set_health(key, server_id(row["server"]), None)
+    except (Unreachable, IpvsError) as error:
+        raise UserError(error.strerror or str(error)) from None
+    print(f"forgotten: {sum(row['up'] is not None for row in rows)} servers are as they are configured")
+    return 0
 
 
 async def run(path: str, socket: str | None) -> None:

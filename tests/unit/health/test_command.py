@@ -18,6 +18,7 @@ from support.sandbox import wait_for
 from uvs.cli import main
 from uvs.control.client import Client
 from uvs.ipvs.spec import DestSpec, ServiceKey, ServiceSpec
+from uvs.layers import Health, id_of
 
 KEY = ServiceKey(socket.AF_INET, socket.IPPROTO_TCP, socket.inet_aton("192.0.2.100"), 80)
 
@@ -28,6 +29,8 @@ KEY = ServiceKey(socket.AF_INET, socket.IPPROTO_TCP, socket.inet_aton("192.0.2.1
         ([], "which configuration?"),
         (["--json", "--config", "x"], "--json goes with status"),
         (["status", "--config", "x"], "--config does not go with status"),
+        (["forget", "--config", "x"], "--config does not go with forget"),
+        (["forget", "--json"], "--json goes with status"),
         (["stop"], "invalid choice: 'stop'"),
     ],
 )
@@ -56,6 +59,25 @@ def director(tmp_path: Path) -> Iterator[PaperDirector]:
     it = PaperDirector(tmp_path)
     yield it
     it.kill()
+
+
+def test_forget(director: PaperDirector, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody checks any more: servers that were taken out serve again, the fallback does not."""
+    path = str(director.socket)
+    quiet, removed, sorry = (
+        DestSpec(socket.AF_INET, socket.inet_aton(f"198.51.100.{n}"), 80, weight=n) for n in (11, 12, 13)
+    )
+    with Client(path) as client:
+        client.add_service(ServiceSpec(KEY))
+        for spec, remove in ((quiet, False), (removed, True)):
+            client.add_dest(KEY, spec)
+            client.set_health(KEY, id_of(spec), Health(up=False, remove=remove))
+        client.set_fallback(KEY, sorry)
+        assert {d.spec.addr: d.spec.weight for d in client.dests(KEY)} == {quiet.addr: 0, sorry.addr: 13}
+        assert main(["monitor", "forget", "--socket", path]) == 0
+        assert capsys.readouterr().out == "forgotten: 2 servers are as they are configured\n"
+        assert {d.spec.addr: d.spec.weight for d in client.dests(KEY)} == {quiet.addr: 11, removed.addr: 12}
+    assert main(["monitor", "status", "--socket", path]) == 0
 
 
 def test_a_process_of_its_own(
