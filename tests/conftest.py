@@ -5,8 +5,10 @@ With UVS_SANITIZE they see one whose C is under sanitizers (support.sanitized): 
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -25,3 +27,14 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
             raise pytest.UsageError(f"UVS_SANITIZE is one of {', '.join(sanitized.KINDS)}, not {kind}")
         return sanitized.pytest(kind, config.invocation_params.args)
     return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """A program that is called in a test's own process logs to that test's standard error: not after it."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    found = yield
+    root.handlers[:] = before
+    root.setLevel(level)
+    return found

@@ -19,8 +19,8 @@ from uvs.config.difference import line, row
 from uvs.config.load import ConfigError, Fault, parse
 from uvs.config.specs import dest_spec, service_spec, wanted
 from uvs.control.ipvs_family import set_timeouts, timeouts
-from uvs.ipvs.spec import DestSpec, IpvsError
-from uvs.layers import Health, Layers, id_of
+from uvs.ipvs.spec import DestSpec, IpvsError, ServiceKey
+from uvs.layers import Health, Layers, ServerId, id_of
 from uvs.rule import Rule
 
 VIPS = ["192.0.2.1:80", "192.0.2.2:443", "[2001:db8::1]:80"]
@@ -124,6 +124,11 @@ class Hands:
             self.world.ipvs.sysctl.set(name, value)
         set_timeouts(self.world.table, config.timeouts.tcp, config.timeouts.tcp_fin, config.timeouts.udp)
 
+    def sorry(self, key: ServiceKey) -> ServerId | None:
+        """The fallback server that serves, which nobody can drain."""
+        spec = self.layers.fallback(key)
+        return None if spec is None else id_of(spec)
+
     def lay(self) -> None:
         """Health, drains and fallback servers over some of it."""
         for svc in list(self.world.ipvs.services):
@@ -137,7 +142,7 @@ class Hands:
                         self.layers.set_health(svc.key, dest.id, Health(up=False, remove=True))
                     case 2:
                         self.layers.set_health(svc.key, dest.id, Health(share=0.5))
-                    case 3:
+                    case 3 if dest.id != self.sorry(svc.key):
                         self.layers.drain(svc.key, dest.id)
                         if self.draw(st.booleans()):
                             self.layers.second()
