@@ -158,7 +158,7 @@ def test_announce_again(tmp_path: Path) -> None:
         ),
         (("up", "--interface", "lo", "--config", "f"), 2, "--config, or --interface and --vip, but not both"),
         (("up", "--config", "/nonexistent"), 1, "/nonexistent: it cannot be read: No such file or directory"),
-        (("up", "--config", "/dev/null"), 1, "/dev/null: no interface and vips in [director]: add it"),
+        (("up", "--config", "/dev/null"), 1, "/dev/null: it is no regular file"),
         (("up", "--interface", "eth77", "--vip", "192.0.2.100"), 1, "no interface eth77: this host has "),
         (("announce", "--vip", "192.0.2.100"), 2, "say --interface and --vip"),
     ],
@@ -168,3 +168,11 @@ def test_wrong_uses(words: tuple[str, ...], status: int, told: str, tmp_path: Pa
     assert (done[0], done[1]) == (status, "")
     assert done[2].startswith(f"uvs director: {told}")
     assert done[2].count("\n") == 1
+
+
+def test_a_configuration_without_the_hosts_part(tmp_path: Path) -> None:
+    file = tmp_path / "uvs.toml"
+    file.write_text("")
+    status, out, said = uvs(tmp_path, "up", "--config", str(file))
+    assert (status, out) == (1, "")
+    assert said == f"uvs director: {file}: no interface and vips in [director]: add it\n"

@@ -125,7 +125,7 @@ def tracing(lab: Running, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 def test_as_json(lab: Running) -> None:
     with tracing(lab, "--json", "--count", "3", "service", f"{VIP}:80") as process:
-        assert process.said[-1] == f"tracing service {VIP}:80, at most 50 walks a second; Ctrl-C ends it\n"
+        assert process.said[-1] == f"tracing service {VIP}:80, at most 20 walks a second; Ctrl-C ends it\n"
         get(lab)
         out, said = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, said
