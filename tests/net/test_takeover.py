@@ -174,5 +174,5 @@ def test_a_configuration_without_the_hosts_part(tmp_path: Path) -> None:
     file = tmp_path / "uvs.toml"
     file.write_text("")
     status, out, said = uvs(tmp_path, "up", "--config", str(file))
-    assert (status, out) == (1, "")
-    assert said == f"uvs director: {file}: no interface and vips in [director]: add it\n"
+    told = "no interface and vips in [director]: add it, or say --interface and --vip"
+    assert (status, out, said) == (1, "", f"uvs director: {file}: {told}\n")
