@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from uvs.control.client import Client
-from uvs.reload import refused, tell
+from uvs.reload import ask, tell
 
 _EPILOG = """\
 + would be added, - deleted, ~ changed; what follows is how uvsadm or uvs sysctl would do it.
@@ -22,11 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Show it."""
-    try:
-        with Client() as client:
-            found = client.diff()
-    except OSError as error:
-        raise refused(error) from None
+    found = ask(Client.diff)
     if not tell(found, args.json):
         return 2
     return 1 if found else 0

@@ -151,7 +151,7 @@ class Director:
         if why := await successor.refusal():
             log.error("SIGUSR2: the installed version does not start, this one goes on: %s", why)
             return
-        if self.rule is not None and (why := self.rule.refusal()):
+        if self.rule is not None and (why := await asyncio.to_thread(self.rule.refusal)):
             log.error("SIGUSR2: the configuration is wrong, this director goes on: %s", why)
             return
         if done.is_set():

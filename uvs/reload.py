@@ -6,6 +6,7 @@ import argparse
 import errno
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from uvs.control.client import Client, Unreachable
@@ -27,17 +28,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Reload; 1 if the file is wrong or was refused."""
-    try:
-        with Client() as client:
-            rows = client.reload()
-    except OSError as error:
-        raise refused(error) from None
+    rows = ask(Client.reload)
     if not tell(rows, args.json):
         print("uvs reload: the table stays as it is", file=sys.stderr)
         return 1
     if not rows and not args.json:
         print("the table is as the configuration says")
     return 0
+
+
+def ask(what: Callable[[Client], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The director's rows: changes, or faults. UserError: why it did not answer."""
+    try:
+        with Client() as client:
+            return what(client)
+    except OSError as error:
+        raise refused(error) from None
 
 
 def tell(rows: list[dict[str, Any]], as_json: bool) -> bool:

@@ -160,7 +160,7 @@ class Rule:
         return [{"fault": fault} for fault in faults]
 
     def refusal(self) -> str:
-        """Why a director could not start with the file as it is now; empty if it could."""
+        """Why no director could start with the file as it is now, empty if one could; for a thread."""
         read = self.read()
         return read[0] if isinstance(read, list) else ""
 

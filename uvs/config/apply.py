@@ -18,7 +18,7 @@ from uvs.config.converge import (
 from uvs.control.ipvs_family import set_timeouts, timeouts
 from uvs.ipvs.allowed import check_dest, check_service
 from uvs.ipvs.skb import NetnsIpvs
-from uvs.ipvs.spec import DestSpec, IpvsError, ServiceKey
+from uvs.ipvs.spec import IpvsError
 from uvs.layers import Layers, text
 
 Undo = Callable[[], object]
@@ -132,12 +132,8 @@ def _server(ipvs: NetnsIpvs, layers: Layers, change: ServerChange, undo: list[Un
         services.add_dest(key, change.new)
         undo.append(partial(services.del_dest, key, *server))
     else:
-        undo.append(partial(_edit, ipvs, key, change.old))
-        _edit(ipvs, key, change.new)
-
-
-def _edit(ipvs: NetnsIpvs, key: ServiceKey, spec: DestSpec) -> None:
-    ipvs.services.edit_dest(key, spec)
+        undo.append(partial(services.edit_dest, key, change.old))
+        services.edit_dest(key, change.new)
 
 
 def _layer(layers: Layers, change: LayerChange, undo: list[Undo]) -> None:
