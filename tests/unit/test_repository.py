@@ -150,6 +150,17 @@ def test_nothing_names_a_machine() -> None:
 OF_THE_TREE = {"test_repository", "test_docs", "test_packaging", "test_tutorial"}
 
 
+def test_scripts_import_what_is_installed() -> None:
+    """With -m the present folder comes first: a checkout, where the package has no extension modules."""
+    run = re.compile(r"bin/python.* -m ")
+    lines = [
+        line for path in ROOT.glob("scripts/*") if path.is_file() for line in path.read_text().splitlines()
+    ]
+    found = [line for line in lines if run.search(line)]
+    assert found
+    assert [line for line in found if " -P " not in line] == []
+
+
 def test_unit_tests_mirror_the_package() -> None:
     """Tests of uvs/X/ stand in tests/unit/X/; tests of the module uvs/Y.py in tests/unit/test_Y.py."""
     unit = ROOT / "tests/unit"
